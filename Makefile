@@ -1,0 +1,52 @@
+# sigmacube: `make demo` and `make test` are all a newcomer needs.
+# Everything runs in .venv, which is made once and reused while pyproject.toml stays the same.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+BASE := $(VENV)/.base
+DEV := $(VENV)/.dev
+JOBS ?= 2
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check bench studies docs clean
+
+help:            ## List the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(BASE): pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[all]"
+	@touch $@
+
+$(DEV): pyproject.toml $(BASE)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[all,dev]"
+	@touch $@
+
+demo: $(BASE)   ## Denoise the built-in scene, check it against its truth, draw the picture
+	$(BIN)/sigmacube demo --out demo
+
+test: $(DEV)    ## Run the tests
+	$(BIN)/python -m pytest -n $(JOBS) -q
+
+check: $(DEV)   ## Formatting, lint, types, import layers, documentation
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(MAKE) --no-print-directory docs
+
+bench: $(DEV)   ## Time and memory, as ratios measured in one run
+	$(BIN)/python benchmarks/bench.py
+
+studies: $(DEV) ## Quick version of every study
+	$(BIN)/sigmacube study --all --quick
+
+docs: $(DEV)    ## Build the documentation
+	$(BIN)/sphinx-build -q -W --keep-going -b html docs docs/_build/html
+	@echo "docs: docs/_build/html/index.html"
+
+clean:           ## Remove what the other targets made
+	rm -rf $(VENV) demo docs/_build docs/api .pytest_cache .mypy_cache .ruff_cache .import_linter_cache build dist
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

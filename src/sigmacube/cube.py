@@ -1,0 +1,76 @@
+"""A hyperspectral cube with what identifies it: wavelengths, validity mask, metadata."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+__all__ = ["Cube"]
+
+
+@dataclass(frozen=True, eq=False)
+class Cube:
+    """A cube of values (row, col, band) with its wavelengths, mask and metadata.
+
+    Parameters
+    ----------
+    values
+        (row, col, band) array, possibly lazy (a memory map), in physical units: a scale factor of
+        the file has been applied.
+    wavelengths
+        (bands,) band centres in nanometres, or None when unknown.
+    mask
+        (row, col, band) or broadcastable boolean array, True where a value is valid. None means
+        that every finite value is valid.
+    metadata
+        What the file says about itself, JSON-like. The keys every reader and writer shares are
+        listed on the documentation's formats page: ``name``, ``units``, ``fwhm`` (nm),
+        ``good_bands``, ``band_names``, ``nodata``, ``scale_factor``, ``crs_wkt``, ``transform``
+        (six numbers, GDAL affine order a b c d e f), ``map_info``, ``acquisition_time``,
+        ``interleave``, ``byte_order``, ``wavelength_units``, ``source``.
+
+    Examples
+    --------
+    >>> import numpy as np, sigmacube as sc
+    >>> cube = sc.Cube(np.zeros((4, 5, 3)), wavelengths=np.array([450.0, 550.0, 650.0]))
+    >>> cube.shape
+    (4, 5, 3)
+    >>> cube.nearest_band(560.0)
+    1
+    """
+
+    values: np.ndarray
+    wavelengths: np.ndarray | None = None
+    mask: np.ndarray | None = None
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.values.ndim != 3:
+            raise ValueError(
+                f"Invalid cube of {self.values.ndim} dimensions, shape {self.values.shape}. "
+                "It must have three: (row, col, band)."
+            )
+        if self.wavelengths is not None and len(self.wavelengths) != self.values.shape[2]:
+            raise ValueError(
+                f"Invalid wavelengths: {len(self.wavelengths)} given for {self.values.shape[2]} "
+                "bands. There must be one per band."
+            )
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """(rows, cols, bands)."""
+        rows, cols, bands = self.values.shape
+        return rows, cols, bands
+
+    def nearest_band(self, wavelength: float) -> int:
+        """Return the index of the band whose centre is nearest to ``wavelength`` (nm)."""
+        if self.wavelengths is None:
+            raise ValueError("Invalid wavelength look-up: the cube has no wavelengths.")
+        return int(np.argmin(np.abs(np.asarray(self.wavelengths) - wavelength)))
+
+    def with_values(self, values: np.ndarray) -> Cube:
+        """Return the same cube with other values."""
+        return replace(self, values=values)
