@@ -52,68 +52,58 @@ class _Material:
         return _Material(f"{self.name} {number}", tilted, depths)
 
 
+# fmt: off
 # Liquid water in leaves: the four bands that field spectra of any green plant show.
-_LEAF_WATER = (
-    (970.0, 24.0, 0.10),
-    (1200.0, 38.0, 0.20),
-    (1450.0, 52.0, 0.62),
-    (1940.0, 62.0, 0.80),
-)
+_LEAF_WATER = ((970, 24, 0.10), (1200, 38, 0.20), (1450, 52, 0.62), (1940, 62, 0.80))
 
-# Ordered by role, so that a scene of few endmembers still has land, soil and water in it.
+# Ordered by role, so that a scene of few endmembers still has plants, soil and water in it.
 _MATERIALS = (
-    _Material(
-        "crop",
-        ((400, 0.035), (450, 0.040), (500, 0.048), (553, 0.105), (600, 0.065), (672, 0.036))
-        + ((690, 0.055), (715, 0.21), (745, 0.45), (780, 0.52), (900, 0.54), (1080, 0.54))
-        + ((1300, 0.47), (1660, 0.34), (1800, 0.30), (2200, 0.18), (2450, 0.085)),
-        _LEAF_WATER,
-    ),
-    _Material(
-        "loam",
-        ((400, 0.055), (500, 0.095), (600, 0.165), (700, 0.205), (800, 0.235), (1000, 0.285))
-        + ((1300, 0.345), (1700, 0.385), (2100, 0.385), (2300, 0.36), (2450, 0.33)),
-        ((490, 35, 0.10), (880, 70, 0.06), (1415, 24, 0.10), (1920, 36, 0.20), (2207, 24, 0.14)),
-    ),
-    _Material(
-        "water",
-        ((400, 0.050), (480, 0.062), (560, 0.078), (620, 0.055), (690, 0.040), (740, 0.020))
-        + ((810, 0.017), (900, 0.010), (1100, 0.008), (1400, 0.006), (2450, 0.005)),
-    ),
-    _Material(
-        "concrete",
-        ((400, 0.13), (480, 0.19), (600, 0.255), (800, 0.29), (1200, 0.325), (1700, 0.345))
-        + ((2100, 0.34), (2450, 0.29)),
-        ((1420, 30, 0.05), (1930, 40, 0.14), (2205, 22, 0.04), (2338, 28, 0.12)),
-    ),
-    _Material(
-        "stubble",
-        ((400, 0.085), (500, 0.145), (600, 0.225), (700, 0.31), (800, 0.375), (1000, 0.445))
-        + ((1300, 0.49), (1650, 0.475), (1850, 0.44), (2200, 0.38), (2450, 0.27)),
-        ((680, 14, 0.05), (1195, 32, 0.05), (1460, 48, 0.22), (1725, 24, 0.06), (1930, 46, 0.30))
-        + ((2100, 42, 0.16), (2290, 30, 0.11)),
-    ),
-    _Material(
-        "limestone",
-        ((400, 0.34), (500, 0.445), (600, 0.52), (800, 0.575), (1200, 0.615), (1700, 0.63))
-        + ((2100, 0.61), (2450, 0.50)),
-        ((870, 60, 0.02), (1410, 24, 0.05), (1910, 34, 0.13), (2155, 22, 0.05), (2338, 30, 0.34)),
-    ),
-    _Material(
-        "conifer",
-        ((400, 0.018), (500, 0.022), (552, 0.042), (600, 0.030), (675, 0.020), (700, 0.050))
-        + ((725, 0.14), (755, 0.23), (800, 0.255), (900, 0.27), (1080, 0.27), (1300, 0.215))
-        + ((1660, 0.125), (2200, 0.060), (2450, 0.030)),
-        _LEAF_WATER,
-    ),
-    _Material(
-        "clay tiles",
-        ((400, 0.060), (500, 0.090), (560, 0.150), (600, 0.25), (700, 0.335), (800, 0.355))
-        + ((900, 0.355), (1200, 0.44), (1700, 0.49), (2100, 0.48), (2450, 0.42)),
-        ((530, 28, 0.12), (870, 60, 0.13), (1400, 18, 0.10), (1912, 32, 0.12), (2165, 14, 0.11))
-        + ((2207, 15, 0.24), (2380, 22, 0.06)),
-    ),
+    _Material("crop", (
+        (400, 0.035), (450, 0.040), (500, 0.048), (553, 0.105), (600, 0.065), (672, 0.036),
+        (690, 0.055), (715, 0.210), (745, 0.450), (780, 0.520), (900, 0.540), (1080, 0.540),
+        (1300, 0.470), (1660, 0.340), (1800, 0.300), (2200, 0.180), (2450, 0.085),
+    ), _LEAF_WATER),
+    _Material("loam", (
+        (400, 0.055), (500, 0.095), (600, 0.165), (700, 0.205), (800, 0.235), (1000, 0.285),
+        (1300, 0.345), (1700, 0.385), (2100, 0.385), (2300, 0.360), (2450, 0.330),
+    ), (
+        (490, 35, 0.10), (880, 70, 0.06), (1415, 24, 0.10), (1920, 36, 0.20), (2207, 24, 0.14),
+    )),
+    _Material("water", (
+        (400, 0.050), (480, 0.062), (560, 0.078), (620, 0.055), (690, 0.040), (740, 0.020),
+        (810, 0.017), (900, 0.010), (1100, 0.008), (1400, 0.006), (2450, 0.005),
+    )),
+    _Material("concrete", (
+        (400, 0.130), (480, 0.190), (600, 0.255), (800, 0.290), (1200, 0.325), (1700, 0.345),
+        (2100, 0.340), (2450, 0.290),
+    ), ((1420, 30, 0.05), (1930, 40, 0.14), (2205, 22, 0.04), (2338, 28, 0.12))),
+    _Material("stubble", (
+        (400, 0.075), (500, 0.125), (600, 0.225), (700, 0.310), (800, 0.375), (1000, 0.445),
+        (1300, 0.490), (1650, 0.475), (1850, 0.440), (2200, 0.380), (2450, 0.270),
+    ), (
+        (680, 14, 0.05), (1195, 32, 0.05), (1460, 48, 0.22), (1725, 24, 0.06), (1930, 46, 0.30),
+        (2100, 42, 0.16), (2290, 30, 0.11),
+    )),
+    _Material("limestone", (
+        (400, 0.190), (500, 0.270), (600, 0.345), (800, 0.430), (1200, 0.510), (1700, 0.550),
+        (2100, 0.540), (2450, 0.450),
+    ), (
+        (870, 60, 0.02), (1410, 24, 0.05), (1910, 34, 0.13), (2155, 22, 0.05), (2338, 30, 0.34),
+    )),
+    _Material("conifer", (
+        (400, 0.018), (500, 0.022), (552, 0.042), (600, 0.030), (675, 0.020), (700, 0.050),
+        (725, 0.140), (755, 0.230), (800, 0.255), (900, 0.270), (1080, 0.270), (1300, 0.215),
+        (1660, 0.125), (2200, 0.060), (2450, 0.030),
+    ), _LEAF_WATER),
+    _Material("clay", (
+        (400, 0.060), (500, 0.090), (560, 0.150), (600, 0.250), (700, 0.335), (800, 0.355),
+        (900, 0.355), (1200, 0.440), (1700, 0.490), (2100, 0.480), (2450, 0.420),
+    ), (
+        (530, 28, 0.12), (870, 60, 0.13), (1400, 18, 0.10), (1912, 32, 0.12), (2165, 14, 0.11),
+        (2207, 15, 0.24), (2380, 22, 0.06),
+    )),
 )
+# fmt: on
 _CROP, _LOAM, _WATER, _CONCRETE, _STUBBLE, _LIMESTONE = range(6)
 
 
@@ -136,7 +126,7 @@ def scene(
         (rows, cols, bands). Objects keep their size in pixels: a larger scene has more fields.
     endmembers
         Number of materials, at least 2. In this order: crop, loam, water, concrete, stubble,
-        limestone, conifer, clay tiles; further ones are variants of these.
+        limestone, conifer, clay; further ones are variants of these.
     rng
         Seed or generator. The same seed gives the same scene.
 
@@ -254,7 +244,7 @@ def _fields(
 ) -> np.ndarray:
     """Cut each bank into fields of about ``side`` pixels by straight, nearly parallel lines."""
     labels = np.zeros(bank.shape, dtype=np.int32)
-    height, width = bank.shape
+    width = bank.shape[1]
     flat = bank.ravel()
     pending = [(np.flatnonzero(flat), tilt), (np.flatnonzero(~flat), tilt + rng.uniform(0.2, 0.5))]
     count = 0
@@ -294,15 +284,16 @@ def _blob(
     y: np.ndarray, x: np.ndarray, rows: int, cols: int, radius: float, rng: np.random.Generator
 ) -> np.ndarray:
     """Return a rounded region with a wavy border, away from the image's edge."""
-    cy, cx = (
-        rows * rng.uniform(0.2, 0.8),
-        cols * rng.choice([rng.uniform(0.12, 0.25), rng.uniform(0.75, 0.88)]),
-    )
-    angle = np.arctan2(y - cy, x - cx)
-    wave = sum(
-        rng.uniform(0.06, 0.16) * np.cos(k * angle + rng.uniform(0, 2 * math.pi)) for k in (2, 3, 4)
-    )
-    return np.hypot((y - cy) * 1.15, x - cx) < radius * (1 + wave)
+    cy = rows * rng.uniform(0.2, 0.8)
+    cx = cols * (rng.uniform(0.12, 0.25) if rng.random() < 0.5 else rng.uniform(0.75, 0.88))
+    turn = rng.uniform(0, math.pi)
+    along = (x - cx) * math.cos(turn) + (y - cy) * math.sin(turn)
+    across = (y - cy) * math.cos(turn) - (x - cx) * math.sin(turn)
+    angle = np.arctan2(across, along)
+    wave = np.zeros_like(angle)
+    for lobes, depth in ((1, 0.20), (2, 0.12), (3, 0.09), (5, 0.05)):
+        wave += depth * np.cos(lobes * angle + rng.uniform(0, 2 * math.pi))
+    return np.hypot(0.75 * along, 1.2 * across) < radius * (1 + wave)
 
 
 def _road_and_farm(
@@ -418,10 +409,7 @@ def add_noise(
     >>> round(float((noisy.values - truth.values)[~spikes].std()), 3)
     0.02
     """
-    if isinstance(cube, Cube):
-        options = {"impulses": impulses, "stripes": stripes, "dead_lines": dead_lines}
-        return cube.with_values(add_noise(np.asarray(cube.values), noise, **options, rng=rng))
-    clean = np.asarray(cube)
+    clean = np.asarray(cube.values if isinstance(cube, Cube) else cube)
     _check_shape(clean.shape)
     _check_share("impulses", impulses)
     _check_share("stripes", stripes)
@@ -442,7 +430,8 @@ def add_noise(
     for column, run in _dead_runs(clean.shape, dead_lines, rng):
         noisy[:, column, run] = 0.0
     noisy = np.where(np.isfinite(clean), noisy, clean)
-    return noisy.astype(clean.dtype if clean.dtype.kind == "f" else np.float64, copy=False)
+    noisy = noisy.astype(clean.dtype if clean.dtype.kind == "f" else np.float64, copy=False)
+    return cube.with_values(noisy) if isinstance(cube, Cube) else noisy
 
 
 def _gaussian(
