@@ -6,10 +6,11 @@ and returns the Axes. Importing this module imports matplotlib: callers do so wh
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from functools import wraps
 from statistics import NormalDist
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol
 
 import matplotlib as mpl
 import numpy as np
@@ -57,8 +58,7 @@ _STYLE: dict[Any, Any] = {
     "savefig.dpi": 200,
     "font.size": 10.5,
     "axes.titlesize": 11.5,
-    "axes.titlelocation": "left",
-    "axes.titleweight": "semibold",
+    "axes.titleweight": "bold",
     "axes.titlepad": 6,
     "axes.labelsize": 10.5,
     "axes.edgecolor": INK,
@@ -115,6 +115,22 @@ def style() -> AbstractContextManager[None]:
     ...     figure, axes = plt.subplots(1, 2, layout="constrained")
     """
     return mpl.rc_context(_STYLE)
+
+
+_Args = ParamSpec("_Args")
+
+
+def _styled(draw: Callable[_Args, Axes]) -> Callable[_Args, Axes]:
+    """Draw in the package's style on a new figure, and in the caller's on Axes of their own."""
+
+    @wraps(draw)
+    def styled(*args: _Args.args, **kwargs: _Args.kwargs) -> Axes:
+        if kwargs.get("ax") is not None:
+            return draw(*args, **kwargs)
+        with style():
+            return draw(*args, **kwargs)
+
+    return styled
 
 
 def stretch(
@@ -194,6 +210,7 @@ def coverage(z: np.ndarray, levels: Sequence[float] = LEVELS) -> dict[float, flo
     return {level: float(np.mean(size <= _half_width(level))) for level in levels}
 
 
+@_styled
 def false_color(
     source: Result | Cube | np.ndarray,
     *,
@@ -244,6 +261,7 @@ def false_color(
     return ax
 
 
+@_styled
 def sigma_map(
     source: Result | np.ndarray,
     *,
@@ -280,6 +298,7 @@ def sigma_map(
     return ax
 
 
+@_styled
 def sigma_ratio_map(
     source: Result,
     *,
@@ -312,10 +331,11 @@ def sigma_ratio_map(
     values, where = _slice_array(ratio, _wavelengths(source), _good(source), wavelength, band)
     ax = _map(values, ax, vmin=vmin, vmax=vmax)
     ax.set_title(f"σ relative to the noise{where}")
-    _colorbar_label(ax, "σ / noise σ₀")
+    _colorbar_label(ax, "σ / noise σ")
     return ax
 
 
+@_styled
 def rank_map(source: Result | np.ndarray, *, ax: Axes | None = None) -> Axes:
     """Map the rank of the windows: how many spectra it takes to describe the place.
 
@@ -349,6 +369,7 @@ def rank_map(source: Result | np.ndarray, *, ax: Axes | None = None) -> Axes:
     return ax
 
 
+@_styled
 def residual_map(source: Result | np.ndarray, *, ax: Axes | None = None) -> Axes:
     """Map the residual variance over what the noise predicts: 1 where the model fits.
 
@@ -378,6 +399,7 @@ def residual_map(source: Result | np.ndarray, *, ax: Axes | None = None) -> Axes
     return ax
 
 
+@_styled
 def rejected_map(source: Result | np.ndarray, *, ax: Axes | None = None) -> Axes:
     """Map the share of every pixel's bands that a robust solver set aside.
 
@@ -404,13 +426,15 @@ def rejected_map(source: Result | np.ndarray, *, ax: Axes | None = None) -> Axes
             'from solver="svd".'
         )
     share = np.mean(rejected, axis=2)
-    ax = _map(share, ax, cmap="magma", vmin=0.0, vmax=max(_percentile(share, 99), 0.01))
+    top = max(_percentile(share, 99), 0.01)
+    ax = _map(share, ax, cmap="magma", vmin=0.0, vmax=top)
     ax.set_title("Share of bands rejected")
     bar = _colorbar_label(ax, "share of bands")
-    bar.ax.yaxis.set_major_formatter(PercentFormatter(1.0))
+    bar.ax.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0 if top >= 0.05 else 1))
     return ax
 
 
+@_styled
 def error_map(
     source: Result | np.ndarray,
     truth: Cube | np.ndarray | None = None,
@@ -469,6 +493,7 @@ def standard_errors(result: Result, truth: Cube | np.ndarray | None) -> np.ndarr
     return np.divide(result.estimate - exact, std, out=np.full(std.shape, np.nan), where=std > 0)
 
 
+@_styled
 def spectrum(
     source: Result | Cube | np.ndarray,
     std: np.ndarray | None = None,
@@ -575,6 +600,7 @@ def with_gaps(
     return tuple(np.insert(values, jumps, np.nan) for values in (x, *rows))
 
 
+@_styled
 def noise_spectrum(source: Result, *, ax: Axes | None = None) -> Axes:
     """Draw the noise of every band, beside the median sigma of the estimate.
 
@@ -616,6 +642,7 @@ def noise_spectrum(source: Result, *, ax: Axes | None = None) -> Axes:
     return ax
 
 
+@_styled
 def calibration(
     source: Mapping[float, float] | np.ndarray,
     *,
@@ -657,7 +684,8 @@ def calibration(
             f"{100 * share:.1f}", (100 * level, 100 * share), xytext=(-9, 0), fontsize=9.5,
             textcoords="offset points", ha="right", va="center",
         )  # fmt: skip
-    ax.set(xlim=(0, 104), ylim=(0, 104), aspect="equal")
+    low = max(min(100 * min(levels.min(), shares.min()) - 14, 36.0), 0.0)
+    ax.set(xlim=(low, 103), ylim=(low, 103), aspect="equal")
     ax.set_xlabel("claimed coverage (%)")
     ax.set_ylabel("achieved coverage (%)")
     ax.set_title("Calibration")
@@ -669,7 +697,7 @@ def _calibration_inset(
     ax: Axes, levels: np.ndarray, shares: np.ndarray, samples: float | None
 ) -> None:
     """Show achieved minus claimed coverage: on the large axes a good result hides it."""
-    inset = ax.inset_axes((0.52, 0.14, 0.46, 0.34))
+    inset = ax.inset_axes((0.60, 0.14, 0.39, 0.26))
     grid = np.linspace(0.01, 0.999, 200)
     gap = 100 * (shares - levels)
     reach = 1.3 * np.abs(gap).max()
@@ -680,11 +708,12 @@ def _calibration_inset(
     inset.axhline(0, color=GREY, lw=1.0)
     inset.plot(100 * levels, gap, "o", ms=4.5, color=BLUE, mec="white", mew=0.5)
     inset.set(xlim=(min(45, 100 * levels.min() - 5), 101), ylim=(-max(reach, 0.1), max(reach, 0.1)))
-    inset.set_title("achieved − claimed (points)", fontsize=8.5, weight="normal", pad=3)
+    inset.set_title("difference (points)", fontsize=8.5, weight="normal", pad=3)
     inset.tick_params(labelsize=8)
     inset.yaxis.set_major_locator(MaxNLocator(3, symmetric=True))
 
 
+@_styled
 def qq(z: np.ndarray, *, samples: float | None = None, ax: Axes | None = None) -> Axes:
     """Draw quantiles of the standardised errors against those of the normal distribution.
 
@@ -721,7 +750,9 @@ def qq(z: np.ndarray, *, samples: float | None = None, ax: Axes | None = None) -
     ax.fill_between(theory, theory - error, theory + error, color=GREY, alpha=0.30, lw=0)
     ax.plot([-edge, edge], [-edge, edge], color=GREY, lw=1.0)
     ax.plot(theory, np.quantile(z, share), "o", ms=3.2, color=BLUE, mew=0)
-    ax.set(aspect="equal", xlim=(-1.05 * edge, 1.05 * edge))
+    reach = 1.05 * max(edge, float(np.abs(z).max()))
+    ax.set(aspect="equal", xlim=(-reach, reach), ylim=(-reach, reach))
+    ax.yaxis.set_major_locator(ax.xaxis.get_major_locator())
     ax.set_xlabel("quantile of the normal distribution")
     ax.set_ylabel("quantile of error / σ")
     ax.set_title("Q-Q plot")
@@ -863,11 +894,9 @@ def _percentile(values: np.ndarray, share: float) -> float:
 
 
 def _new_axes() -> Axes:
-    """Make a figure with one Axes, in the package's style."""
     import matplotlib.pyplot as plt
 
-    with style():
-        return plt.subplots(figsize=(6.4, 4.4), layout="constrained")[1]
+    return plt.subplots(figsize=(6.4, 4.4), layout="constrained")[1]
 
 
 def _image_axes(ax: Axes | None) -> Axes:
