@@ -193,5 +193,5 @@ def _per_axis(name: str, value: WindowSpec, shape: tuple[int, int, int]) -> tupl
             f"Invalid {name} {value!r}. It must be an int, (rows, cols) or (rows, cols, bands) of "
             "ints, with None for all bands."
         )
-    rows, cols, bands = parts
-    return int(rows), int(cols), shape[2] if bands is None else int(bands)
+    sizes = [length if p is None else int(p) for p, length in zip(parts, shape, strict=True)]
+    return sizes[0], sizes[1], sizes[2]
