@@ -53,14 +53,14 @@ def test_all_zero_patch_has_rank_zero() -> None:
 @pytest.mark.statistical
 @pytest.mark.parametrize("shape", [(200, 30), (60, 60), (36, 80)])
 def test_noise_edge_lets_few_pure_noise_windows_pass(shape: tuple[int, int]) -> None:
-    """Expected 0.2 %; of 1500 patches 3 ± 1.7. An edge 4 % lower must let far more pass."""
+    """Expected 0.2 %; of 1500 patches 3 ± 1.7. An edge 5 % lower must let far more pass."""
     rng = np.random.default_rng(4)
     trials = 1500
     noise = rng.normal(size=(trials, *shape))
     largest = np.sqrt(np.linalg.eigvalsh(noise @ noise.transpose(0, 2, 1))[:, -1])
     edge = noise_edge(*shape)
     assert np.count_nonzero(largest > edge) <= 12
-    assert np.count_nonzero(largest > edge * 0.96) > 100
+    assert np.count_nonzero(largest > edge * 0.95) > 100
 
 
 def test_solution_from_a_low_rank_matrix() -> None:

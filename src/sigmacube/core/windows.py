@@ -185,8 +185,8 @@ class WindowGrid:
 
 def _per_axis(name: str, value: WindowSpec, whole: tuple[int, int, int]) -> tuple[int, int, int]:
     """Spell out a size given as an int or per axis; bands that are not given are ``whole``."""
-    parts = value if isinstance(value, tuple | list) else (value, value)
-    parts = (*parts, None) if len(parts) == 2 else tuple(parts)
+    given = tuple(value) if isinstance(value, tuple | list) else (value, value)
+    parts = (*given, None) if len(given) == 2 else given
     sizes = parts[:2] if parts[-1] is None else parts
     if len(parts) != 3 or not all(isinstance(p, int | np.integer) for p in sizes):
         raise ValueError(
