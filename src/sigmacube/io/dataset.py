@@ -216,7 +216,7 @@ def _add_correlation(
     for number, (dim, matrix) in enumerate(matrices.items(), start=1):
         variable = f"err_corr_{dim}"
         about = {"long_name": f"mean error correlation along {dim}", "units": "1"}
-        dataset[variable] = ((dim, f"{dim}_2"), matrix.astype(np.float32), about)
+        dataset[variable] = ((f"{dim}_2", dim), matrix.astype(np.float32), about)
         attrs[f"err_corr_{number}_dim"] = dim
         attrs[f"err_corr_{number}_form"] = "err_corr_matrix"
         attrs[f"err_corr_{number}_params"] = [variable]

@@ -67,14 +67,17 @@ def _plain(value: Any) -> Any:
 
 
 def sidecar(path: Path) -> Path:
-    """Return the name of the JSON file that goes with a raster result.
+    """Return the name of the JSON file that goes with a raster result, by its main file.
 
     Examples
     --------
-    >>> sidecar(Path("scene_clean.hdr")).name
-    'scene_clean_sigmacube.json'
+    >>> sidecar(Path("scene_clean.hdr")).name, sidecar(Path("scene_clean.img")).name
+    ('scene_clean.hdr.sigmacube.json', 'scene_clean.hdr.sigmacube.json')
+    >>> sidecar(Path("scene_clean.tif")).name
+    'scene_clean.tif.sigmacube.json'
     """
-    return path.with_name(f"{path.stem}_sigmacube.json")
+    main = path if path.suffix.lower() in (".tif", ".tiff") else path.with_suffix(".hdr")
+    return main.with_name(f"{main.name}.sigmacube.json")
 
 
 def read_sidecar(path: Path) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 ``name`` and ``name_uncert`` hold the estimate and its standard deviation, ``name_windows`` the rank
 and the residual ratio of every window, ``name_rejected`` the elements that a robust solver set
-aside, and ``name_sigmacube.json`` noise, settings, version and the input's metadata.
+aside, and ``name.hdr.sigmacube.json`` or ``name.tif.sigmacube.json`` noise, settings, version and the input's metadata.
 """
 
 from __future__ import annotations
