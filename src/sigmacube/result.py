@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from sigmacube.core.functionals import ErrorModel
+
 if TYPE_CHECKING:
     import xarray as xr
 
@@ -17,7 +19,30 @@ __all__ = ["DenoisedCube"]
 
 @dataclass(frozen=True, eq=False)
 class DenoisedCube:
-    """A denoised cube with the standard deviation of every value."""
+    """A denoised cube with the standard deviation of every value.
+
+    The standard deviation is the noise that passes the estimator, to first order. It does not hold
+    the bias of the low-rank model; ``residual_ratio`` shows where the model does not fit.
+
+    Examples
+    --------
+    >>> import numpy as np, sigmacube as sc
+    >>> noisy = sc.synthetic.add_noise(sc.synthetic.scene((24, 30, 40), rng=1), 0.05, rng=2)
+    >>> result = sc.denoise(noisy, 0.05, window=12)
+    >>> low, high = result.interval(0.95)
+    >>> bool(np.all(high - low >= 3.9 * result.std))
+    True
+    >>> result.spectral_cov(3, 4).shape
+    (40, 40)
+
+    The error of a mean is not the mean error over √count: neighbouring errors are correlated.
+
+    >>> weights = np.zeros(result.estimate.shape)
+    >>> weights[10:15, 10:15, 20:24] = 1 / 100
+    >>> naive = np.sqrt(np.sum(weights**2 * result.std**2))
+    >>> bool(result.functional_std(weights) > 1.5 * naive)
+    True
+    """
 
     estimate: np.ndarray
     """(row, col, band) denoised values; NaN where the input is masked."""
@@ -37,12 +62,35 @@ class DenoisedCube:
     """The input's metadata, unchanged (see `sigmacube.Cube`)."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     """The options that made this result, JSON-like, with the version and the noise's origin."""
-    factors: Any = None
-    """Window factors behind `functional_std` and `spectral_cov`; None when they were dropped."""
+    error_model: ErrorModel | None = None
+    """What `functional_std` and `spectral_cov` need; None when it was not kept."""
 
     def interval(self, level: float = 0.95) -> tuple[np.ndarray, np.ndarray]:
-        """Return the bounds (low, high) of the central interval at ``level``."""
-        raise NotImplementedError
+        """Return the bounds (low, high) of the central interval at ``level``, between 0 and 1."""
+        if not 0 < level < 1:
+            raise ValueError(f"Invalid level {level}. It must be between 0 and 1.")
+        from scipy.special import ndtri
+
+        half = ndtri((1 + level) / 2) * self._known_std()
+        return self.estimate - half, self.estimate + half
+
+    def functional_std(self, weights: np.ndarray | Mapping[tuple[int, int, int], float]) -> float:
+        """Return the standard deviation of Σ weights · estimate, with all correlations.
+
+        Parameters
+        ----------
+        weights
+            (row, col, band) array, or a mapping from (row, col, band) to a weight. Weights on
+            masked values must be zero.
+        """
+        return float(np.sqrt(self._known_errors().functional_variance(weights)))
+
+    def spectral_cov(self, row: int, col: int) -> np.ndarray:
+        """Return the (band, band) error covariance of one pixel; NaN for bands without data."""
+        rows, cols = self.estimate.shape[:2]
+        if not (0 <= row < rows and 0 <= col < cols):
+            raise ValueError(f"Invalid pixel ({row}, {col}). The cube has {rows}×{cols} pixels.")
+        return self._known_errors().spectral_covariance(row, col)
 
     def to_xarray(self) -> xr.Dataset:
         """Return the CF-1.11 dataset that `save` writes."""
@@ -55,3 +103,14 @@ class DenoisedCube:
         from sigmacube import io
 
         return io.write(self, path, **options)
+
+    def _known_std(self) -> np.ndarray:
+        if self.std is None:
+            raise ValueError("Invalid request: the result was made with uncertainty=False.")
+        return self.std
+
+    def _known_errors(self) -> ErrorModel:
+        self._known_std()
+        if self.error_model is None:
+            raise ValueError("Invalid request: the window factors were not kept with the result.")
+        return self.error_model

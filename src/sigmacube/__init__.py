@@ -1,0 +1,45 @@
+"""Denoise hyperspectral images, with an honest error bar on every value."""
+
+from importlib import import_module
+from typing import Any
+
+from sigmacube._version import __version__
+
+# Public name -> module that defines it; loaded on first use, so that importing costs nothing.
+_EXPORTS = {
+    "Cube": "sigmacube.cube",
+    "DenoisedCube": "sigmacube.result",
+    "PatchSolution": "sigmacube.core.solvers",
+    "WindowGrid": "sigmacube.core.windows",
+    "denoise": "sigmacube.pipeline",
+    "read": "sigmacube.io",
+    "synthetic": "sigmacube.synthetic",
+    "plots": "sigmacube.plots",
+    "io": "sigmacube.io",
+}
+
+__all__ = [
+    "Cube",
+    "DenoisedCube",
+    "PatchSolution",
+    "WindowGrid",
+    "denoise",
+    "read",
+    "synthetic",
+    "plots",
+    "io",
+    "__version__",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _EXPORTS:
+        raise AttributeError(f"module 'sigmacube' has no attribute {name!r}")
+    module = import_module(_EXPORTS[name])
+    value = module if module.__name__ == f"sigmacube.{name}" else getattr(module, name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

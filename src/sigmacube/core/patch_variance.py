@@ -1,0 +1,69 @@
+"""Closed-form variance of one window's low-rank estimate, in units of the noise variance.
+
+To first order the error of a truncated SVD is T(G) = P_U G + G P_V − P_U G P_V, an orthogonal
+projection of the noise G. Everything below follows from the squared row norms of U and V.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+__all__ = ["exact_variance", "leverage", "near_edge_inflation", "paper_variance"]
+
+
+def leverage(vectors: np.ndarray, axis: int = -1) -> np.ndarray:
+    """Return squared row norms: a_u = ‖U_u‖² of pixels, b_v = ‖V_v‖² of bands."""
+    return np.sum(np.square(vectors), axis=axis)
+
+
+def exact_variance(pixel_leverage: np.ndarray, band_leverage: np.ndarray) -> np.ndarray:
+    """Return the first-order variance a_u + b_v − a_u b_v of every element of a window.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> exact_variance(np.array([0.5, 1.0]), np.array([0.2]))
+    array([[0.6],
+           [1. ]])
+    """
+    a, b = pixel_leverage[:, None], band_leverage[None, :]
+    return a + b - a * b
+
+
+def paper_variance(pixel_leverage: np.ndarray, band_leverage: np.ndarray) -> np.ndarray:
+    """Return the paper's variance a_u + b_v, which counts the common part twice.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> paper_variance(np.array([0.5]), np.array([0.2]))
+    array([[0.7]])
+    """
+    return pixel_leverage[:, None] + band_leverage[None, :]
+
+
+def near_edge_inflation(singular_values: np.ndarray, n_pixels: int, n_bands: int) -> np.ndarray:
+    """Return the factor on the mean squared error of components close above the noise edge.
+
+    In units of √max(n, P), with β = min(n, P) / max(n, P), a component of strength x is observed
+    at y² = x² + 1 + β + β/x². Its mean squared error is 1 + β + 3β/x², where the first order says
+    1 + β.
+
+    Parameters
+    ----------
+    singular_values
+        Observed singular values of a patch of unit noise.
+    n_pixels, n_bands
+        Size of the patch.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> near_edge_inflation(np.array([1000.0, 70.0, 36.0]), 400, 224).round(2)
+    array([1.  , 1.12, 2.01])
+    """
+    larger, smaller = max(n_pixels, n_bands), max(min(n_pixels, n_bands), 1)
+    beta = smaller / larger
+    excess = np.maximum(np.square(singular_values) / larger - 1 - beta, 2 * np.sqrt(beta))
+    strength = (excess + np.sqrt(np.square(excess) - 4 * beta)) / 2
+    return (1 + beta + 3 * beta / strength) / (1 + beta)

@@ -1,0 +1,130 @@
+"""A cube made ready for the windows: validity settled, dead bands set aside, noise known."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from sigmacube.core.noise import Noise
+from sigmacube.core.windows import WindowGrid, WindowSpec
+
+__all__ = ["Scene"]
+
+
+@dataclass(frozen=True, eq=False)
+class Scene:
+    """What is solved: the valid bands and pixels of a cube, with their noise and windows."""
+
+    values: np.ndarray
+    """(row, col, band) the cube as given."""
+    bands: np.ndarray
+    """Indices of the bands that hold valid values."""
+    valid: np.ndarray
+    """(row, col) True for pixels that are valid in all of these bands."""
+    noise: Noise
+    """Noise of these bands."""
+    grid: WindowGrid
+    """Windows over these bands."""
+
+    @classmethod
+    def create(
+        cls,
+        values: np.ndarray,
+        noise: float | np.ndarray,
+        *,
+        mask: np.ndarray | None,
+        window: WindowSpec,
+        step: WindowSpec,
+    ) -> Scene:
+        """Check the input and settle what is valid."""
+        bands, valid = valid_parts(values, mask)
+        model = Noise.create(noise, values.shape[2]).select(bands)
+        grid = WindowGrid.create((*valid.shape, len(bands)), window=window, step=step)
+        if not model.is_diagonal and len(grid.bands) > 1:
+            raise ValueError(
+                f"Invalid window of {grid.bands.size} bands with a noise covariance. Windows must "
+                "hold all bands where the noise is correlated between bands."
+            )
+        return cls(values, bands, valid, model, grid)
+
+    def whitened(self) -> np.ndarray:
+        """Return the valid bands as float64 with unit noise, zero at masked pixels."""
+        values = self.values
+        if len(self.bands) < values.shape[2]:
+            values = values[..., self.bands]
+        if not self.valid.all():
+            values = np.where(self.valid[..., None], values, 0)
+        return self.noise.whiten(values)
+
+    def to_output(self, array: np.ndarray) -> np.ndarray:
+        """Return an array of the valid bands as one like the input, NaN where it is masked."""
+        dtype = self.values.dtype if self.values.dtype in (np.float32, np.float64) else np.float64
+        if len(self.bands) == self.values.shape[2]:
+            output = array.astype(dtype, copy=False)
+        else:
+            output = np.full(self.values.shape, np.nan, dtype=dtype)
+            output[..., self.bands] = array
+        if not self.valid.all():
+            output[~self.valid] = np.nan
+        return output
+
+
+def valid_parts(values: np.ndarray, mask: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
+    """Return the bands with any valid value, and the pixels valid in all of these bands.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> values = np.ones((2, 2, 3))
+    >>> values[..., 1] = np.nan
+    >>> values[0, 0, 2] = np.inf
+    >>> bands, valid = valid_parts(values, None)
+    >>> bands
+    array([0, 2])
+    >>> valid
+    array([[False,  True],
+           [ True,  True]])
+    """
+    check_values(values)
+    valid = np.isfinite(values) if values.dtype.kind == "f" else np.ones(values.shape, dtype=bool)
+    if mask is not None:
+        valid &= broadcast_mask(mask, values.shape)
+    bands = np.flatnonzero(valid.any(axis=(0, 1)))
+    if len(bands) == 0:
+        raise ValueError("Invalid cube: no value is finite and unmasked. There must be some.")
+    pixels = valid.all(axis=2) if len(bands) == values.shape[2] else valid[..., bands].all(axis=2)
+    if not pixels.any():
+        raise ValueError(
+            "Invalid cube: no pixel is valid in all bands that hold data. Mask bands that are "
+            "mostly missing."
+        )
+    return bands, pixels
+
+
+def check_values(values: np.ndarray) -> None:
+    """Refuse what is not a cube of real numbers."""
+    if values.ndim != 3:
+        raise ValueError(
+            f"Invalid cube of {values.ndim} dimensions, shape {values.shape}. "
+            "It must have three: (row, col, band)."
+        )
+    if values.dtype.kind not in "iuf":
+        raise ValueError(
+            f"Invalid cube of type {values.dtype}. It must hold real numbers (integer or float)."
+        )
+
+
+def broadcast_mask(mask: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """Return a (row, col) or (row, col, band) mask with the shape of the cube."""
+    mask = np.asarray(mask)
+    if mask.dtype != bool:
+        raise ValueError(f"Invalid mask of type {mask.dtype}. It must be boolean, True = valid.")
+    if mask.shape == shape[:2]:
+        mask = mask[..., None]
+    try:
+        return np.broadcast_to(mask, shape)
+    except ValueError:
+        raise ValueError(
+            f"Invalid mask of shape {mask.shape}. It must be {shape[:2]} or {shape}."
+        ) from None

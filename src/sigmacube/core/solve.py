@@ -1,0 +1,182 @@
+"""Solve all windows of a scene with one solver."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from sigmacube.core.eigen import leading_eigenpairs
+from sigmacube.core.factors import ParallelMap
+from sigmacube.core.rank import noise_edge
+from sigmacube.core.solvers import PatchSolution, Solver, SvdSolver
+from sigmacube.core.windows import Axis, WindowGrid
+
+__all__ = ["dominant_directions", "solve_windows"]
+
+# Windows that are looked at to learn how many components the scene's windows need, per axis.
+PILOTS = 3
+# Beyond this share of the bands a block of directions costs more than LAPACK.
+LARGEST_BLOCK = 1 / 12
+
+
+@dataclass(frozen=True, eq=False)
+class SolvedWindows:
+    """Solutions of all windows."""
+
+    solutions: list[list[list[PatchSolution]]]
+    """[window row][band window][window col]."""
+    n_valid: np.ndarray
+    """(window rows, window cols) pixels that are not masked."""
+
+
+def solve_windows(
+    white: np.ndarray,
+    valid: np.ndarray,
+    grid: WindowGrid,
+    solver: Solver,
+    run: ParallelMap,
+    progress: Callable[[int, int], None] | None = None,
+) -> SolvedWindows:
+    """Solve every window of a whitened cube.
+
+    Parameters
+    ----------
+    white
+        (row, col, band) cube of unit noise, zero at masked pixels.
+    valid
+        (row, col) True for pixels that are not masked.
+    grid
+        The windows.
+    solver
+        Called with one patch (pixels, bands); masked pixels leave it beforehand.
+    run
+        Parallel map over rows of windows.
+    progress
+        Called as ``progress(done, total)``, in windows.
+    """
+    per_row = grid.shape[1] * grid.shape[2]
+    total = grid.shape[0] * per_row
+    done = None if progress is None else lambda n: progress(n * per_row, total)
+    shared_grams = isinstance(solver, SvdSolver) and _grams_pay(grid)
+    solve_row = _row_by_grams if shared_grams else _row_by_patches
+    solutions = run(
+        lambda i: solve_row(white, valid, grid, solver, i), range(grid.shape[0]), done=done
+    )
+    counts = [[int(np.count_nonzero(valid[grid.slices(i, j)[:2]])) for j in range(grid.shape[1])]
+              for i in range(grid.shape[0])]  # fmt: skip
+    return SolvedWindows(solutions, np.array(counts))
+
+
+def _grams_pay(grid: WindowGrid) -> bool:
+    """Tell whether the bands × bands Gram matrix is the smaller one, and of all bands."""
+    rows, cols, bands = grid.window
+    return len(grid.bands) == 1 and rows * cols >= bands
+
+
+def _row_by_patches(
+    white: np.ndarray, valid: np.ndarray, grid: WindowGrid, solver: Solver, i: int
+) -> list[list[PatchSolution]]:
+    """Solve one row of windows, patch by patch."""
+    return [
+        [_solve_patch(white, valid, grid, solver, (i, j, k)) for j in range(grid.shape[1])]
+        for k in range(grid.shape[2])
+    ]
+
+
+def _solve_patch(
+    white: np.ndarray,
+    valid: np.ndarray,
+    grid: WindowGrid,
+    solver: Solver,
+    window: tuple[int, int, int],
+) -> PatchSolution:
+    """Solve one window; masked pixels leave the patch and come back as rows of zeros."""
+    rows, cols, bands = grid.slices(*window)
+    keep = valid[rows, cols].ravel()
+    patch = white[rows, cols, bands].reshape(len(keep), -1)
+    if not keep.any():
+        empty = np.empty(0)
+        return PatchSolution(np.empty((len(keep), 0)), empty, np.empty((patch.shape[1], 0)), 0.0)
+    kept = patch if keep.all() else patch[keep]
+    solution = check_solution(solver(kept), kept)
+    if keep.all():
+        return solution
+    left = np.zeros((len(keep), solution.rank))
+    left[keep] = solution.left
+    return replace(solution, left=left)
+
+
+def check_solution(solution: PatchSolution, patch: np.ndarray) -> PatchSolution:
+    """Refuse what a solver must not return, and fill in the residual if it is missing."""
+    n, p, r = *patch.shape, solution.rank
+    shapes = (solution.left.shape, solution.right.shape)
+    if shapes != ((n, r), (p, r)):
+        raise ValueError(
+            f"Invalid solution with factors of shapes {shapes[0]} and {shapes[1]}. For a patch "
+            f"{patch.shape} and rank {r} they must be {(n, r)} and {(p, r)}."
+        )
+    if np.isnan(solution.residual):
+        return replace(solution, residual=float(np.sum((patch - solution.estimate) ** 2)))
+    return solution
+
+
+def _row_by_grams(
+    white: np.ndarray, valid: np.ndarray, grid: WindowGrid, solver: SvdSolver, i: int
+) -> list[list[PatchSolution]]:
+    """Solve one row of windows from Gram matrices that neighbours share."""
+    rows = grid.slices(i, 0)[0]
+    strip = white[rows]
+    line = []
+    for j, gram in enumerate(_window_grams(strip, grid.cols)):
+        cols = grid.slices(i, j)[1]
+        n_valid = int(np.count_nonzero(valid[rows, cols]))
+        patch = strip[:, cols].reshape(-1, strip.shape[2])
+        line.append(solver(patch, gram=gram, n_valid=n_valid))
+    return [line]
+
+
+def _window_grams(strip: np.ndarray, axis: Axis) -> Iterator[np.ndarray]:
+    """Yield patchᵀ patch of every window along a strip (rows, cols, bands).
+
+    Windows overlap, so the matrix of each cell is computed once and added to all that cover it.
+    """
+    cells: dict[int, np.ndarray] = {}
+    n_bands = strip.shape[2]
+    for start in axis.starts:
+        first, last = np.searchsorted(axis.edges, (start, start + axis.size))
+        for cell in [c for c in cells if c < first]:
+            del cells[cell]
+        for cell in range(first, last):
+            if cell not in cells:
+                part = strip[:, axis.edges[cell] : axis.edges[cell + 1]].reshape(-1, n_bands)
+                cells[cell] = part.T @ part
+        gram = cells[first].copy()
+        for cell in range(first + 1, last):
+            gram += cells[cell]
+        yield gram
+
+
+def dominant_directions(white: np.ndarray, grid: WindowGrid, run: ParallelMap) -> np.ndarray | None:
+    """Return the directions that dominate the scene, as a start for the eigensolver.
+
+    A few windows spread over the scene tell how many components windows need. None where that is
+    a large share of the bands, and LAPACK is the faster way.
+    """
+    if not _grams_pay(grid):
+        return None
+    rows, cols = (np.unique(np.linspace(0, n - 1, PILOTS).astype(int)) for n in grid.shape[:2])
+    n_bands = white.shape[2]
+    floor = noise_edge(grid.rows.size * grid.cols.size, n_bands) ** 2
+
+    def look(window: tuple[int, int]) -> tuple[np.ndarray, int]:
+        patch = white[grid.slices(*window)].reshape(-1, n_bands)
+        gram = patch.T @ patch
+        return gram, len(leading_eigenpairs(gram, floor=floor)[0])
+
+    pilots = run(look, [(int(i), int(j)) for i in rows for j in cols])
+    block = max(rank for _, rank in pilots) + 3
+    if block > LARGEST_BLOCK * n_bands:
+        return None
+    return leading_eigenpairs(sum(gram for gram, _ in pilots), count=block)[1]

@@ -1,0 +1,72 @@
+"""What every solver takes and returns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+__all__ = ["PatchSolution", "Solver"]
+
+
+@dataclass(frozen=True, eq=False)
+class PatchSolution:
+    """Low-rank estimate of one patch, as its truncated singular value decomposition.
+
+    Examples
+    --------
+    A solver of one's own only needs to return its low-rank estimate in this form:
+
+    >>> import numpy as np
+    >>> solution = PatchSolution.from_estimate(np.outer([1.0, 2.0, 2.0], [0.6, 0.8]))
+    >>> solution.rank, solution.singular_values.round(6)
+    (1, array([3.]))
+    """
+
+    left: np.ndarray
+    """U (pixels, rank), orthonormal columns; zero rows for pixels that are masked."""
+    singular_values: np.ndarray
+    """d (rank,), descending."""
+    right: np.ndarray
+    """V (bands, rank), orthonormal columns."""
+    residual: float = np.nan
+    """Sum of squares of patch minus estimate over its valid elements."""
+
+    @property
+    def rank(self) -> int:
+        """Number of components."""
+        return len(self.singular_values)
+
+    @property
+    def estimate(self) -> np.ndarray:
+        """(pixels, bands) low-rank estimate U diag(d) Vᵀ."""
+        return (self.left * self.singular_values) @ self.right.T
+
+    @classmethod
+    def from_estimate(
+        cls, estimate: np.ndarray, *, patch: np.ndarray | None = None, tolerance: float = 1e-10
+    ) -> PatchSolution:
+        """Return the solution for a low-rank matrix from any solver.
+
+        Parameters
+        ----------
+        estimate
+            (pixels, bands) matrix of low rank.
+        patch
+            What it estimates; gives the residual.
+        tolerance
+            Singular values below this share of the largest count as zero.
+        """
+        left, values, right = np.linalg.svd(estimate, full_matrices=False)
+        rank = int(np.count_nonzero(values > tolerance * max(values[0], 1e-300)))
+        residual = np.nan if patch is None else float(np.sum((patch - estimate) ** 2))
+        return cls(left[:, :rank], values[:rank], right[:rank].T, residual)
+
+
+class Solver(Protocol):
+    """A callable that turns one patch of unit noise into its low-rank estimate."""
+
+    def __call__(self, patch: np.ndarray) -> PatchSolution:
+        """Solve one patch (pixels, bands), whitened so that its noise has unit variance."""
+        ...

@@ -1,0 +1,513 @@
+"""Scenes with known truth, and the noise that instruments add to them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import overload
+
+import numpy as np
+
+from sigmacube.cube import Cube
+
+__all__ = ["add_noise", "scene"]
+
+FIRST_NM, LAST_NM = 400.0, 2450.0
+
+# Borders are drawn on a grid this much finer than the pixels, then averaged: that makes the mixed
+# pixels that a sensor sees along every border.
+SUPERSAMPLING = 4
+
+# Side of a typical field in pixels: a 20 x 20 window then sees one field, or two to four.
+FIELD_SIDE = 30.0
+
+
+@dataclass(frozen=True)
+class _Material:
+    """One endmember: a continuum times Gaussian absorption features."""
+
+    name: str
+    continuum: tuple[tuple[float, float], ...]
+    """(nm, reflectance) knots of a monotone cubic."""
+    features: tuple[tuple[float, float, float], ...] = ()
+    """(centre nm, width nm, depth 0..1) of every absorption."""
+
+    def spectrum(self, wavelengths: np.ndarray) -> np.ndarray:
+        """Return the reflectance at ``wavelengths`` (nm)."""
+        from scipy.interpolate import PchipInterpolator
+
+        nm, reflectance = zip(*self.continuum, strict=True)
+        spectrum = PchipInterpolator(nm, reflectance)(wavelengths)
+        for centre, width, depth in self.features:
+            spectrum = spectrum * (1 - depth * np.exp(-0.5 * ((wavelengths - centre) / width) ** 2))
+        return spectrum
+
+    def variant(self, number: int, rng: np.random.Generator) -> _Material:
+        """Return a relative of this material: other brightness, slope and feature depths."""
+        bright, slope = rng.uniform(0.75, 1.15), rng.uniform(-0.25, 0.25)
+        tilted = tuple(
+            (nm, min(r * bright * (nm / 1200) ** slope, 0.8)) for nm, r in self.continuum
+        )
+        depths = tuple((c, w, min(d * rng.uniform(0.6, 1.4), 0.95)) for c, w, d in self.features)
+        return _Material(f"{self.name} {number}", tilted, depths)
+
+
+# fmt: off
+# Liquid water in leaves: the four bands that field spectra of any green plant show.
+_LEAF_WATER = ((970, 24, 0.10), (1200, 38, 0.20), (1450, 52, 0.62), (1940, 62, 0.80))
+
+# Ordered by role, so that a scene of few endmembers still has plants, soil and water in it.
+_MATERIALS = (
+    _Material("crop", (
+        (400, 0.035), (450, 0.040), (500, 0.048), (553, 0.105), (600, 0.065), (672, 0.036),
+        (690, 0.055), (715, 0.210), (745, 0.450), (780, 0.520), (900, 0.540), (1080, 0.540),
+        (1300, 0.470), (1660, 0.340), (1800, 0.300), (2200, 0.180), (2450, 0.085),
+    ), _LEAF_WATER),
+    _Material("loam", (
+        (400, 0.045), (500, 0.075), (600, 0.125), (700, 0.155), (800, 0.180), (1000, 0.220),
+        (1300, 0.270), (1700, 0.305), (2100, 0.310), (2300, 0.290), (2450, 0.265),
+    ), (
+        (490, 35, 0.10), (880, 70, 0.06), (1415, 24, 0.10), (1920, 36, 0.20), (2207, 24, 0.14),
+    )),
+    _Material("water", (
+        (400, 0.050), (480, 0.062), (560, 0.078), (620, 0.055), (690, 0.040), (740, 0.020),
+        (810, 0.017), (900, 0.010), (1100, 0.008), (1400, 0.006), (2450, 0.005),
+    )),
+    _Material("concrete", (
+        (400, 0.130), (480, 0.190), (600, 0.255), (800, 0.290), (1200, 0.325), (1700, 0.345),
+        (2100, 0.340), (2450, 0.290),
+    ), ((1420, 30, 0.05), (1930, 40, 0.14), (2205, 22, 0.04), (2338, 28, 0.12))),
+    _Material("stubble", (
+        (400, 0.075), (500, 0.130), (600, 0.235), (700, 0.330), (800, 0.405), (1000, 0.490),
+        (1300, 0.540), (1650, 0.515), (1850, 0.470), (2200, 0.390), (2450, 0.260),
+    ), (
+        (680, 14, 0.05), (1195, 32, 0.05), (1460, 48, 0.22), (1725, 24, 0.06), (1930, 46, 0.30),
+        (2100, 42, 0.16), (2290, 30, 0.11),
+    )),
+    _Material("limestone", (
+        (400, 0.190), (500, 0.270), (600, 0.345), (800, 0.430), (1200, 0.510), (1700, 0.550),
+        (2100, 0.540), (2450, 0.450),
+    ), (
+        (870, 60, 0.02), (1410, 24, 0.05), (1910, 34, 0.13), (2155, 22, 0.05), (2338, 30, 0.34),
+    )),
+    _Material("conifer", (
+        (400, 0.018), (500, 0.022), (552, 0.042), (600, 0.030), (675, 0.020), (700, 0.050),
+        (725, 0.140), (755, 0.230), (800, 0.255), (900, 0.270), (1080, 0.270), (1300, 0.215),
+        (1660, 0.125), (2200, 0.060), (2450, 0.030),
+    ), _LEAF_WATER),
+    _Material("clay", (
+        (400, 0.060), (500, 0.090), (560, 0.150), (600, 0.250), (700, 0.335), (800, 0.355),
+        (900, 0.355), (1200, 0.440), (1700, 0.490), (2100, 0.480), (2450, 0.420),
+    ), (
+        (530, 28, 0.12), (870, 60, 0.13), (1400, 18, 0.10), (1912, 32, 0.12), (2165, 14, 0.11),
+        (2207, 15, 0.24), (2380, 22, 0.06),
+    )),
+)
+# fmt: on
+_CROP, _LOAM, _WATER, _CONCRETE, _STUBBLE, _LIMESTONE = range(6)
+
+
+def scene(
+    shape: tuple[int, int, int] = (96, 128, 180),
+    *,
+    endmembers: int = 6,
+    rng: int | np.random.Generator = 0,
+) -> Cube:
+    """Make a noise-free scene of farmland seen by an imaging spectrometer.
+
+    Straight-edged fields on both banks of a meandering river, a road, a few farm buildings and a
+    quarry. Every pixel is a brightness times a linear mixture of ``endmembers`` reflectance
+    spectra, so the (pixels, bands) matrix has at most that rank; a 20 x 20 window sees two to five
+    of them. Pixels along borders are mixed by the area that each side takes.
+
+    Parameters
+    ----------
+    shape
+        (rows, cols, bands). Objects keep their size in pixels: a larger scene has more fields.
+    endmembers
+        Number of materials, at least 2. In this order: crop, loam, water, concrete, stubble,
+        limestone, conifer, clay; further ones are variants of these.
+    rng
+        Seed or generator. The same seed gives the same scene.
+
+    Returns
+    -------
+    Cube
+        float64 reflectance in [0, 1] at wavelengths from 400 to 2450 nm. ``metadata`` names the
+        endmembers.
+
+    Notes
+    -----
+    Shapes and positions of the spectral features (red edge; liquid water at 970, 1200, 1450 and
+    1940 nm; clay at 2200 nm; carbonate at 2330 nm; cellulose at 2100 nm) are those of field
+    spectra, the values themselves are invented. There is no atmosphere: the bands at 1400 and
+    1900 nm, which a real sensor loses to water vapour, are as good as all others.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sigmacube.synthetic import scene
+    >>> truth = scene((40, 50, 60), endmembers=4)
+    >>> truth.shape
+    (40, 50, 60)
+    >>> int(np.linalg.matrix_rank(truth.values.reshape(-1, 60)))
+    4
+    """
+    rows, cols, bands = _check_shape(shape)
+    if not _is_int(endmembers) or endmembers < 2:
+        raise ValueError(f"Invalid endmembers {endmembers}. It must be an integer of at least 2.")
+    rng = np.random.default_rng(rng)
+    wavelengths = np.linspace(FIRST_NM, LAST_NM, bands)
+    materials = _materials(endmembers, rng)
+    spectra = np.stack([material.spectrum(wavelengths) for material in materials])
+
+    labels, recipes, tilt = _map(rows, cols, endmembers, rng)
+    abundances = _area_mean(recipes, labels, rows, cols)
+    brightness = _brightness(rows, cols, tilt, rng)
+    values = (brightness[..., None] * abundances) @ spectra
+
+    metadata = {
+        "name": "reflectance",
+        "units": "1",
+        "fwhm": [(LAST_NM - FIRST_NM) / max(bands - 1, 1)] * bands,
+        "endmembers": [material.name for material in materials],
+        "source": "synthetic scene",
+    }
+    return Cube(np.clip(values, 0.0, 1.0), wavelengths=wavelengths, metadata=metadata)
+
+
+def _materials(count: int, rng: np.random.Generator) -> list[_Material]:
+    """Return ``count`` materials: the table first, then variants of its entries."""
+    known = list(_MATERIALS[:count])
+    for index in range(len(_MATERIALS), count):
+        parent = _MATERIALS[index % len(_MATERIALS)]
+        known.append(parent.variant(index // len(_MATERIALS) + 1, rng))
+    return known
+
+
+def _map(
+    rows: int, cols: int, endmembers: int, rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray, float]:
+    """Lay out the land: fine label map, mixture of every label, direction of the fields."""
+    y, x = _fine_grid(rows, cols)
+    size = min(rows, cols)
+    scale = min(1.0, size / 60)
+    river, bank = _river(y, x, rows, cols, scale, rng)
+    tilt = rng.uniform(0.15, 0.45) * rng.choice([-1, 1])
+    side = max(min(FIELD_SIDE, 0.45 * math.sqrt(rows * cols)), 1.0)
+    labels = _fields(y, x, bank, side, tilt, rng)
+    recipes = [_field_recipe(endmembers, rng) for _ in range(int(labels.max()) + 1)]
+
+    def paint(where: np.ndarray, material: int) -> None:
+        labels[where] = len(recipes)
+        recipes.append(np.eye(endmembers)[material])
+
+    if endmembers > _LIMESTONE:
+        paint(_blob(y, x, rows, cols, 9.0 * scale, rng), _LIMESTONE)
+    if endmembers > _WATER:
+        paint(river, _WATER)
+    if endmembers > _CONCRETE:
+        road, farm = _road_and_farm(y, x, rows, cols, scale, rng)
+        paint(road | (farm & ~river), _CONCRETE)
+    return labels, np.array(recipes), tilt
+
+
+def _fine_grid(rows: int, cols: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return y (rows, 1) and x (1, cols) of the fine grid, in pixels."""
+    y = (np.arange(rows * SUPERSAMPLING) + 0.5) / SUPERSAMPLING
+    x = (np.arange(cols * SUPERSAMPLING) + 0.5) / SUPERSAMPLING
+    return y[:, None], x[None, :]
+
+
+def _river(
+    y: np.ndarray, x: np.ndarray, rows: int, cols: int, scale: float, rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return where the river flows, and which bank every point lies on."""
+    phase, other = rng.uniform(0, 2 * math.pi, 2)
+    middle = cols * rng.uniform(0.30, 0.70) + (y - rows / 2) * rng.uniform(-0.5, 0.5)
+    middle = middle + scale * (
+        9.0 * np.sin(2 * math.pi * y / 85 + phase) + 3.0 * np.sin(2 * math.pi * y / 37 + other)
+    )
+    half_width = scale * (2.6 + 0.8 * np.sin(2 * math.pi * y / 60 + other))
+    # Across the flow: a slanted reach is not to look wider than a straight one.
+    slope = np.gradient(middle[:, 0], y[:, 0])[:, None] if y.size > 1 else np.zeros((1, 1))
+    return np.abs(x - middle) < half_width * np.hypot(1, slope), x > middle
+
+
+def _fields(
+    y: np.ndarray,
+    x: np.ndarray,
+    bank: np.ndarray,
+    side: float,
+    tilt: float,
+    rng: np.random.Generator,
+) -> np.ndarray:
+    """Cut each bank into fields of about ``side`` pixels by straight, nearly parallel lines."""
+    labels = np.zeros(bank.shape, dtype=np.int32)
+    width = bank.shape[1]
+    flat = bank.ravel()
+    pending = [(np.flatnonzero(flat), tilt), (np.flatnonzero(~flat), tilt + rng.uniform(0.2, 0.5))]
+    count = 0
+    while pending:
+        points, angle = pending.pop()
+        py, px = y[points // width, 0], x[0, points % width]
+        if points.size <= rng.uniform(0.7, 1.5) * (side * SUPERSAMPLING) ** 2:
+            labels.ravel()[points] = count
+            count += 1
+            continue
+        along = px * math.cos(angle) + py * math.sin(angle)
+        across = py * math.cos(angle) - px * math.sin(angle)
+        axis = along if np.ptp(along) > np.ptp(across) else across
+        skew = axis + rng.uniform(-0.08, 0.08) * (across if axis is along else along)
+        cut = np.quantile(skew, rng.uniform(0.38, 0.62))
+        pending += [(points[skew <= cut], angle), (points[skew > cut], angle)]
+    return labels
+
+
+def _field_recipe(endmembers: int, rng: np.random.Generator) -> np.ndarray:
+    """Mix one field: a main material over soil, at one of a few covers.
+
+    Many looks come from few materials, which keeps the local rank low: a field that is half
+    covered differs from a full one without adding a spectrum.
+    """
+    recipe = np.zeros(endmembers)
+    # Crop counts twice: it is farmland. Beyond the table's first six, all are field materials.
+    mains = [_CROP, _CROP, _LOAM] + [m for m in range(_STUBBLE, endmembers) if m != _LIMESTONE]
+    main = rng.choice(mains)
+    cover = rng.choice([1.0, 0.8, 0.5]) if main != _LOAM else 1.0
+    recipe[main] += cover
+    recipe[_LOAM] += 1 - cover
+    return recipe
+
+
+def _blob(
+    y: np.ndarray, x: np.ndarray, rows: int, cols: int, radius: float, rng: np.random.Generator
+) -> np.ndarray:
+    """Return a rounded region with a wavy border, away from the image's edge."""
+    cy = rows * rng.uniform(0.2, 0.8)
+    cx = cols * (rng.uniform(0.12, 0.25) if rng.random() < 0.5 else rng.uniform(0.75, 0.88))
+    turn = rng.uniform(0, math.pi)
+    along = (x - cx) * math.cos(turn) + (y - cy) * math.sin(turn)
+    across = (y - cy) * math.cos(turn) - (x - cx) * math.sin(turn)
+    angle = np.arctan2(across, along)
+    wave = np.zeros_like(angle)
+    for lobes, depth in ((1, 0.20), (2, 0.12), (3, 0.09), (5, 0.05)):
+        wave += depth * np.cos(lobes * angle + rng.uniform(0, 2 * math.pi))
+    return np.hypot(0.75 * along, 1.2 * across) < radius * (1 + wave)
+
+
+def _road_and_farm(
+    y: np.ndarray, x: np.ndarray, rows: int, cols: int, scale: float, rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return a gently curved road across the scene, and the buildings of a farm beside it."""
+    level, slope = rows * rng.uniform(0.3, 0.7), rng.uniform(-0.35, 0.35)
+    bend, phase = scale * rng.uniform(3, 6), rng.uniform(0, 2 * math.pi)
+
+    def middle(at: np.ndarray) -> np.ndarray:
+        return level + slope * (at - cols / 2) + bend * np.sin(2 * math.pi * at / 140 + phase)
+
+    road = np.abs(y - middle(x)) < 0.9 * max(scale, 0.5)
+    farm = np.zeros(road.shape, dtype=bool)
+    start = cols * rng.uniform(0.15, 0.75)
+    for _ in range(6):
+        bx = start + scale * rng.uniform(0, 16)
+        by = middle(np.array(bx)) + scale * rng.choice([-1, 1]) * rng.uniform(3.0, 6.0)
+        half_x, half_y = scale * rng.uniform(0.9, 2.0, 2)
+        dy, dx = y - by - slope * (x - bx), x - bx
+        farm |= (np.abs(dx) < half_x) & (np.abs(dy) < half_y)
+    return road, farm
+
+
+def _area_mean(recipes: np.ndarray, labels: np.ndarray, rows: int, cols: int) -> np.ndarray:
+    """Average the mixtures of the fine labels over every pixel: (rows, cols, endmembers)."""
+    blocks = labels.reshape(rows, SUPERSAMPLING, cols, SUPERSAMPLING)
+    return np.stack([share[blocks].mean(axis=(1, 3)) for share in recipes.T], axis=-1)
+
+
+def _brightness(rows: int, cols: int, tilt: float, rng: np.random.Generator) -> np.ndarray:
+    """Return the illumination and growth of every pixel: smooth patches and faint tillage lines.
+
+    One factor per pixel, the same at all bands: it changes no rank.
+    """
+    from scipy.ndimage import gaussian_filter
+
+    patches = gaussian_filter(rng.standard_normal((rows, cols)), 4.0, mode="reflect")
+    patches /= max(float(np.abs(patches).max()), 1e-12)
+    y, x = np.mgrid[:rows, :cols]
+    tillage = np.sin(2 * math.pi * (y * math.cos(tilt) - x * math.sin(tilt)) / 5.0)
+    return 1 + 0.10 * patches + 0.02 * tillage
+
+
+@overload
+def add_noise(
+    cube: Cube,
+    noise: float | np.ndarray,
+    *,
+    impulses: float = ...,
+    stripes: float = ...,
+    dead_lines: int = ...,
+    rng: int | np.random.Generator = ...,
+) -> Cube: ...
+@overload
+def add_noise(
+    cube: np.ndarray,
+    noise: float | np.ndarray,
+    *,
+    impulses: float = ...,
+    stripes: float = ...,
+    dead_lines: int = ...,
+    rng: int | np.random.Generator = ...,
+) -> np.ndarray: ...
+def add_noise(
+    cube: Cube | np.ndarray,
+    noise: float | np.ndarray,
+    *,
+    impulses: float = 0.0,
+    stripes: float = 0.0,
+    dead_lines: int = 0,
+    rng: int | np.random.Generator = 0,
+) -> Cube | np.ndarray:
+    r"""Observe a cube through a noisy instrument: :math:`W = W^\star + G + N`.
+
+    Gaussian noise comes first, then stripes, impulses and dead lines. The Gaussian part depends on
+    ``rng`` alone, so the same seed with and without the others differs by them only. The input is
+    not changed; NaN and infinite values stay as they are.
+
+    Parameters
+    ----------
+    cube
+        (row, col, band) values, a `Cube` or an array.
+    noise
+        Gaussian noise: one standard deviation, one per band (bands,), or the covariance between
+        bands (bands, bands) of every pixel's spectrum. Pixels are independent.
+    impulses
+        Chance of every element to be replaced by salt or pepper, the upper or the lower end of the
+        data range, at equal odds: 1 or 0 for data within [0, 1] (scaled bands, reflectance), else
+        the largest or smallest finite value of ``cube``.
+    stripes
+        Share of the columns that get an offset, drawn anew in every band: constant along the
+        column, uniform within a quarter of the data range to either side.
+    dead_lines
+        Number of columns that read zero in a random run of bands (a tenth to a half of them).
+    rng
+        Seed or generator.
+
+    Returns
+    -------
+    Cube or ndarray
+        As given; floating types are kept, integers become float64.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sigmacube.synthetic import add_noise, scene
+    >>> truth = scene((40, 50, 30))
+    >>> noisy = add_noise(truth, 0.02, impulses=0.1)
+    >>> spikes = (noisy.values == 0) | (noisy.values == 1)
+    >>> round(float(spikes.mean()), 2)
+    0.1
+    >>> round(float((noisy.values - truth.values)[~spikes].std()), 3)
+    0.02
+    """
+    clean = np.asarray(cube.values if isinstance(cube, Cube) else cube)
+    _check_shape(clean.shape)
+    _check_share("impulses", impulses)
+    _check_share("stripes", stripes)
+    if not _is_int(dead_lines) or not 0 <= dead_lines <= clean.shape[1]:
+        raise ValueError(
+            f"Invalid dead_lines {dead_lines}. It must be an integer from 0 to the number of "
+            f"columns, {clean.shape[1]}."
+        )
+    rng = np.random.default_rng(rng)
+    low, high = _data_range(clean)
+    noisy = clean + _gaussian(clean.shape, noise, rng)
+    if stripes:
+        noisy += _stripe_offsets(clean.shape, stripes, 0.25 * (high - low), rng)
+    if impulses:
+        draw = rng.random(clean.shape)
+        noisy[draw < impulses] = high
+        noisy[draw < impulses / 2] = low
+    for column, run in _dead_runs(clean.shape, dead_lines, rng):
+        noisy[:, column, run] = 0.0
+    noisy = np.where(np.isfinite(clean), noisy, clean)
+    noisy = noisy.astype(clean.dtype if clean.dtype.kind == "f" else np.float64, copy=False)
+    return cube.with_values(noisy) if isinstance(cube, Cube) else noisy
+
+
+def _gaussian(
+    shape: tuple[int, ...], noise: float | np.ndarray, rng: np.random.Generator
+) -> np.ndarray:
+    """Draw zero-mean Gaussian noise with the given std, band stds, or band covariance."""
+    bands = shape[2]
+    level = np.asarray(noise, dtype=np.float64)
+    if level.shape not in ((), (bands,), (bands, bands)):
+        raise ValueError(
+            f"Invalid noise of shape {level.shape}. It must be a scalar, ({bands},) standard "
+            f"deviations or a ({bands}, {bands}) covariance."
+        )
+    if not np.isfinite(level).all():
+        raise ValueError("Invalid noise: NaN or infinite values. All of it must be finite.")
+    standard = rng.standard_normal(shape)
+    if level.ndim < 2:
+        if (level < 0).any():
+            raise ValueError(f"Invalid noise {level.min():g}. It must not be negative.")
+        return standard * level
+    if not np.allclose(level, level.T, rtol=1e-8, atol=1e-12 * np.abs(level).max()):
+        raise ValueError("Invalid noise covariance: not symmetric. It must equal its transpose.")
+    variances, axes = np.linalg.eigh(level)
+    if variances[0] < -1e-10 * max(variances[-1], 0.0):
+        raise ValueError(
+            f"Invalid noise covariance with eigenvalue {variances[0]:g}. It must be positive "
+            "semi-definite."
+        )
+    return standard @ (axes * np.sqrt(np.maximum(variances, 0.0))).T
+
+
+def _stripe_offsets(
+    shape: tuple[int, ...], share: float, amplitude: float, rng: np.random.Generator
+) -> np.ndarray:
+    """Draw (1, cols, bands) offsets: in every band, ``share`` of the columns are not zero."""
+    _, cols, bands = shape
+    order = np.argsort(rng.random((cols, bands)), axis=0)
+    chosen = order < round(share * cols)
+    return (chosen * rng.uniform(-amplitude, amplitude, (cols, bands)))[None]
+
+
+def _dead_runs(
+    shape: tuple[int, ...], count: int, rng: np.random.Generator
+) -> list[tuple[int, slice]]:
+    """Choose ``count`` columns, and for each the run of bands in which it is dead."""
+    _, cols, bands = shape
+    runs = []
+    for column in rng.choice(cols, size=count, replace=False):
+        length = int(rng.integers(max(bands // 10, 1), max(bands // 2, 1), endpoint=True))
+        start = int(rng.integers(0, bands - length, endpoint=True))
+        runs.append((int(column), slice(start, start + length)))
+    return runs
+
+
+def _data_range(values: np.ndarray) -> tuple[float, float]:
+    """Return (0, 1) for data within it, else the smallest and the largest finite value."""
+    finite = values[np.isfinite(values)]
+    if finite.size == 0:
+        return 0.0, 1.0
+    low, high = float(finite.min()), float(finite.max())
+    return (0.0, 1.0) if low >= 0 and high <= 1 else (low, high)
+
+
+def _check_shape(shape: tuple[int, ...]) -> tuple[int, int, int]:
+    """Return ``shape`` if it has three positive axes, or say what is wrong with it."""
+    if len(shape) != 3 or not all(_is_int(n) and n > 0 for n in shape):
+        raise ValueError(f"Invalid shape {shape}. It must be (rows, cols, bands), each at least 1.")
+    rows, cols, bands = shape
+    return rows, cols, bands
+
+
+def _check_share(name: str, share: float) -> None:
+    """Refuse a share outside 0..1."""
+    if not 0 <= share <= 1:
+        raise ValueError(f"Invalid {name} {share}. It must be a share between 0 and 1.")
+
+
+def _is_int(value: object) -> bool:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
