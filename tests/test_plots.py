@@ -263,6 +263,14 @@ class TestMaps:
         assert bar.y0 >= box.y0 - 1
         assert bar.y1 <= box.y1 + 1
 
+    @pytest.mark.parametrize("shape", [(90, 15), (15, 90)])
+    def test_colour_bars_of_narrow_scenes_are_not_slivers(self, shape):
+        ax = plots.sigma_map(np.random.default_rng(0).random(shape))
+        ax.figure.canvas.draw()
+        bar = ax.images[0].colorbar.ax.get_window_extent()
+        box = ax.get_window_extent()
+        assert bar.width > 0.03 * max(box.width, box.height)
+
     def test_constant_map(self):
         ax = plots.sigma_map(np.full((4, 5), 0.01))
         assert ax.images[0].norm.vmax > ax.images[0].norm.vmin
@@ -388,6 +396,14 @@ class TestQq:
             # Five standard errors of the quantile at 2.5: sqrt(p (1 - p) / n) / density.
             limit = 5 * np.sqrt(0.0062 * 0.9938 / 5000) / 0.0175
             assert (np.abs(x - y)[middle].max() < limit) == straight
+
+    def test_counts_wild_values_instead_of_shrinking_the_rest(self):
+        z = np.random.default_rng(4).standard_normal(2000)
+        assert not plots.qq(z).texts
+        z[[3, 70, 500]] = [60, -70, 80]
+        ax = plots.qq(z)
+        assert ax.get_ylim()[1] < 10
+        assert ax.texts[0].get_text().startswith("3 of 2000 values")
 
     def test_refuses_too_few(self):
         message = r"Invalid errors: 1 finite values\. There must be at least 2\."

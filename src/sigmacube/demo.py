@@ -53,7 +53,7 @@ class DemoResult:
 
 
 def run(
-    out: Path,
+    out: str | Path,
     *,
     rng: int = 0,
     shape: tuple[int, int, int] = SHAPE,
@@ -76,6 +76,16 @@ def run(
     -------
     DemoResult
         The numbers in the table, and the paths of the files.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from rich.console import Console
+    >>> from sigmacube import demo
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     found = demo.run(folder, shape=(24, 30, 40), console=Console(quiet=True))
+    >>> found.rmse < found.noisy_rmse / 2
+    True
     """
     out = Path(out)
     console = console or Console(highlight=False)
@@ -100,8 +110,9 @@ def run(
 
 def _denoise(noisy: Cube, console: Console) -> DenoisedCube:
     """Denoise with a progress bar."""
+    quiet = not console.is_terminal
     columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console, transient=True) as progress:
+    with Progress(*columns, console=console, transient=True, disable=quiet) as progress:
         task = progress.add_task("Denoising", total=None)
 
         def report(done: int, total: int) -> None:
@@ -129,32 +140,32 @@ def _compare(
 
 def _print(found: DemoResult, console: Console) -> None:
     """Print the comparison, and what to run next."""
-    errors = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2))
+    errors = _table(2)
     errors.add_row("Error before (RMSE)", f"{found.noisy_rmse:.5f}")
     gain = found.noisy_rmse / found.rmse
     errors.add_row("Error after (RMSE)", f"{found.rmse:.5f}", f"{gain:.1f} × smaller")
     ratio = found.claimed_std / found.rmse
     errors.add_row("Claimed σ (rms)", f"{found.claimed_std:.5f}", f"{ratio:.3f} × the actual error")
     errors.add_row("Time to denoise", f"{found.seconds:.1f} s")
-
-    shares = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2))
-    shares.add_row("Intervals claim to hold", *(f"{level:.0%}" for level in found.coverage))
-    shares.add_row(
-        "and hold the truth in", *(f"[bold]{share:.1%}[/]" for share in found.coverage.values())
-    )
-    folder = found.result_path.parent
-    nexts = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2))
-    nexts.add_row(f"sigmacube view {folder / 'demo.nc'}", "click a pixel, see its spectrum and σ")
-    nexts.add_row(f"sigmacube report {folder / 'demo.nc'}", "one page to keep or to print")
-    nexts.add_row("sigmacube info FILE", "what is in a scene of yours, and how noisy it is")
+    shares = _table(2)
+    shares.add_row("Claimed coverage", *(f"{100 * level:.0f} %" for level in found.coverage))
+    achieved = (f"[bold]{100 * share:.1f} %[/]" for share in found.coverage.values())
+    shares.add_row("Achieved coverage", *achieved)
+    nexts = _table(3)
+    nexts.add_row(f"sigmacube view {found.result_path}", "click a pixel, see its spectrum and σ")
+    nexts.add_row(f"sigmacube report {found.result_path}", "one page to keep or print")
+    nexts.add_row("sigmacube info FILE", "what your own scene holds, its noise")
     nexts.add_row("sigmacube denoise IN OUT", "denoise it")
 
     console.print()
-    console.print(errors)
-    console.print()
-    console.print(shares)
+    for table in (errors, "", shares):
+        console.print(table)
     console.print(f"\nPicture  {found.picture_path}\nResult   {found.result_path}\n\nNext:")
     console.print(nexts)
+
+
+def _table(gap: int) -> Table:
+    return Table(box=None, show_header=False, pad_edge=False, padding=(0, gap, 0, 0))
 
 
 def _picture(truth: Cube, noisy: Cube, result: DenoisedCube, found: DemoResult) -> Figure:

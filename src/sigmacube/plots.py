@@ -750,7 +750,12 @@ def qq(z: np.ndarray, *, samples: float | None = None, ax: Axes | None = None) -
     ax.fill_between(theory, theory - error, theory + error, color=GREY, alpha=0.30, lw=0)
     ax.plot([-edge, edge], [-edge, edge], color=GREY, lw=1.0)
     ax.plot(theory, np.quantile(z, share), "o", ms=3.2, color=BLUE, mew=0)
-    reach = 1.05 * max(edge, float(np.abs(z).max()))
+    # A few wild values must not shrink the rest to a dot: they are counted instead.
+    reach = 1.05 * min(max(edge, float(np.abs(z).max())), 1.6 * edge)
+    beyond = int(np.sum(np.abs(z) > reach))
+    if beyond:
+        text = f"{beyond} of {z.size} values\nbeyond ±{reach:.1f}"
+        ax.text(0.97, 0.03, text, transform=ax.transAxes, ha="right", va="bottom", fontsize=9)
     ax.set(aspect="equal", xlim=(-reach, reach), ylim=(-reach, reach))
     ax.yaxis.set_major_locator(ax.xaxis.get_major_locator())
     ax.set_xlabel("quantile of the normal distribution")
@@ -929,8 +934,10 @@ def _map(
         # A constant map still needs a range, or its colourbar has no ticks.
         norm = Normalize(low, high if high > low else low + max(abs(low), 1.0) * 1e-3)
     image = ax.imshow(values, cmap=colors, norm=norm)
-    # An inset keeps the axes' own height, whatever the figure's layout.
-    bar_axes = ax.inset_axes((1.03, 0.0, 0.04, 1.0))
+    # An inset keeps the axes' own height, whatever the figure's layout; its width is a share of
+    # the axes' width, so a narrow scene needs a larger one.
+    widen = max(1.0, values.shape[0] / values.shape[1])
+    bar_axes = ax.inset_axes((1 + 0.03 * widen, 0.0, 0.04 * widen, 1.0))
     ax.figure.colorbar(image, cax=bar_axes, extend=_extend(values, norm))
     bar_axes.spines[:].set_linewidth(0.6)
     return ax
