@@ -168,7 +168,7 @@ def _stacked(
         own = u[:, row - rows.start, col - cols.start]
         here = (slice(rows.start - top, rows.stop - top), slice(cols.start - side, cols.stop - side))
         fields[n][here] = np.tensordot(own, u, axes=1)
-        v[n, :, bands] = (factors.right[i, k, j] * scale[:, None]).T
+        v[n, :, bands] = factors.right[i, k, j] * scale[:, None]
         weight = factors.pixel_weights[i, k, j][row - rows.start, col - cols.start]
         w[n, bands] = weight / total[bands]
     owner = np.repeat(np.arange(len(windows)), rank)
