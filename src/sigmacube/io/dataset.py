@@ -197,21 +197,16 @@ def _add_uncertainty(
     dataset[f"{name}_uncertainty"] = _cube(result.std, dims, attrs)
 
 
-def _add_correlation(
-    dataset: xr.Dataset, result: DenoisedCube, dims: _Dims
-) -> dict[str, Any]:
+def _add_correlation(dataset: xr.Dataset, result: DenoisedCube, dims: _Dims) -> dict[str, Any]:
     """Add one correlation matrix per axis; return the attributes that point at them."""
-    window = correlation.window_sides(result.settings, "window")
-    step = correlation.window_sides(result.settings, "step") or (1, 1)
     rows, cols, _ = result.estimate.shape
-    sides = window or (rows, cols)
-    matrices = {
-        dims.band: correlation.along_bands(result.estimate, result.noise, result.ranks, sides)
-    }
-    ratio = _variance_ratio(result)
-    for dim, size, side, stride in zip((dims.row, dims.col), (rows, cols), sides, step):
+    window = correlation.window_sides(result.settings, "window") or (rows, cols)
+    step = correlation.window_sides(result.settings, "step") or window
+    matrices = {dims.band: correlation.along_bands(result)}
+    level = correlation.pixel_level(result)
+    for dim, size, side, stride in zip((dims.row, dims.col), (rows, cols), window, step):
         if size <= _MAX_MATRIX:
-            matrices[dim] = correlation.along_pixels(size, side, stride, ratio)
+            matrices[dim] = correlation.along_pixels(size, side, stride, level)
     attrs: dict[str, Any] = {}
     for number, (dim, matrix) in enumerate(matrices.items(), start=1):
         variable = f"err_corr_{dim}"
@@ -222,26 +217,15 @@ def _add_correlation(
         attrs[f"err_corr_{number}_params"] = [variable]
         attrs[f"err_corr_{number}_units"] = ["1"]
     attrs["comment"] = (
-        f"Errors are correlated between the bands of a pixel, and between pixels less than two "
-        f"windows of {sides[0]} x {sides[1]} pixels apart. The matrices are scene means, and their "
-        "product is an approximation that is on the safe side for sums and averages."
+        "Errors are correlated between the bands of a pixel, and between pixels less than two "
+        f"windows of {window[0]} x {window[1]} pixels apart. The matrices are means over the scene "
+        "and their product is an approximation: good for means over pixels of one band, too large "
+        "for means over bands and pixels."
     )
     missing = [dim for dim in (dims.row, dims.col) if dim not in matrices]
     if missing:
         attrs["comment"] += f" Not stated along {' and '.join(missing)}, for size."
     return attrs
-
-
-def _variance_ratio(result: DenoisedCube) -> float:
-    """Return the noise variance over that of the estimate, the median over the scene."""
-    level = np.asarray(result.noise, dtype=float)
-    variance = np.diag(level) if level.ndim == 2 else level**2
-    assert result.std is not None
-    thin = result.std[:: max(1, result.std.shape[0] // 64), :: max(1, result.std.shape[1] // 64)]
-    with np.errstate(divide="ignore", invalid="ignore"):
-        ratios = variance / thin.astype(float) ** 2
-    ratios = ratios[np.isfinite(ratios) & (ratios > 0)]
-    return float(np.median(ratios)) if ratios.size else 1.0
 
 
 def _starts(size: int, window: int, step: int) -> np.ndarray:
