@@ -1,7 +1,7 @@
 """The command line's frame: finds commands, gives them common options, turns errors into one line.
 
-A command is a module ``sigmacube/commands/<name>.py`` with a click command called ``command``. It is
-loaded only when it is used or listed, so it must import what is heavy inside its functions.
+A command is a module ``sigmacube/commands/<name>.py`` with a click command called ``command``. It
+is loaded only when it is used or listed, so it must import what is heavy inside its functions.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class Frame(click.Group):
         command.params += [o for o in _common_options() if not known.intersection(o.opts)]
         return command
 
-    def main(  # type: ignore[override]
+    def main(
         self,
         args: Sequence[str] | None = None,
         prog_name: str | None = None,
@@ -105,7 +105,7 @@ def _show_warnings(debug: bool) -> None:
     """Print our own warnings as notes; those of libraries are for developers."""
     from sigmacube.console import note
 
-    def show(message: Warning | str, category: type[Warning], *_: Any) -> None:
+    def show(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
         if issubclass(category, UserWarning):
             note(str(message))
 

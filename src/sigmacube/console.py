@@ -1,5 +1,4 @@
-"""What the commands say on the terminal: notes, progress, tables. Results go to standard output,
-everything else to standard error."""
+"""What the commands say on the terminal: notes, progress, tables."""
 
 from __future__ import annotations
 

@@ -66,7 +66,9 @@ class Sides(click.ParamType):
         except ValueError:
             sides = []
         if not 1 <= len(sides) <= 3:
-            self.fail(f"{value!r} must be a whole number, or such as 20x30 or 20x30x50.", param, ctx)
+            self.fail(
+                f"{value!r} must be a whole number, or such as 20x30 or 20x30x50.", param, ctx
+            )
         if min(sides[:2]) < self.least or sides[-1] < 1:
             self.fail(f"{value} is too small. It must be at least {self.least}.", param, ctx)
         return sides[0] if len(sides) == 1 else (*sides, None)[:3]

@@ -17,6 +17,9 @@ import click
 )
 def command(out: Path) -> None:
     """Denoise the built-in scene, check the intervals against its truth, and draw a picture."""
-    from sigmacube import demo
+    from rich.console import Console
 
-    demo.run(out)
+    from sigmacube import demo
+    from sigmacube.console import quiet
+
+    demo.run(out, console=Console(highlight=False, quiet=quiet()))

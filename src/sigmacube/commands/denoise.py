@@ -134,11 +134,15 @@ def command(source: str, output: str, **options: Any) -> None:
             note(f"{source}: {text}.")
         noise = _noise(options["noise"], cube.shape[2])
         mask = _mask(options["mask"], cube)
+        if "denoised" in cube.metadata:
+            note(f"{source} has been denoised before; its noise is no longer independent.")
+        begin = time.perf_counter()
         with progress("Denoising") as moved:
             result = pipeline.denoise(cube, noise, mask=mask, progress=moved, **solving)
+        seconds = time.perf_counter() - begin
     _save(result, output, options)
     if not quiet():
-        _summary(result, output, time.perf_counter() - start)
+        _summary(result, output, (time.perf_counter() - start, seconds))
 
 
 def _check(output: str, options: dict[str, Any]) -> None:
@@ -233,38 +237,46 @@ def _save(result: DenoisedCube, output: str, options: dict[str, Any]) -> None:
             sys.stdout.buffer.flush()
 
 
-def _summary(result: DenoisedCube, output: str, seconds: float) -> None:
+def _summary(result: DenoisedCube, output: str, seconds: tuple[float, float]) -> None:
     from sigmacube.console import note, table
 
     table(summary_rows(result, output, seconds), err=output == "-")
-    share = _misfit(result)[0]
-    if share > 0.1:
+    above, below = _misfit(result)
+    if above > 0.1:
         note(
-            f"the model does not fit in {share:.0%} of the windows: their standard deviations are "
-            "not to be trusted. Another noise level, a smaller window or --solver robust may help."
+            f"{above:.0%} of the windows leave more variance than the noise explains, so their σ "
+            "is too small. A higher noise, a smaller window or --solver robust may help."
+        )
+    if below > 0.1:
+        note(
+            f"{below:.0%} of the windows leave less variance than the noise predicts, so their σ "
+            "is too large. A lower noise may help."
         )
 
 
-def _misfit(result: DenoisedCube) -> tuple[float, float, float]:
-    """Return the share of windows that do not fit, that are above, and that are below."""
+def _misfit(result: DenoisedCube) -> tuple[float, float]:
+    """Return the shares of windows that leave more and less variance than the noise predicts."""
     import numpy as np
 
     ratio = result.residual_ratio[np.isfinite(result.residual_ratio)]
     if ratio.size == 0:
-        return 0.0, 0.0, 0.0
-    above, below = float(np.mean(ratio > FIT)), float(np.mean(ratio < 1 / FIT))
-    return above + below, above, below
+        return 0.0, 0.0
+    return float(np.mean(ratio > FIT)), float(np.mean(ratio < 1 / FIT))
 
 
 def summary_rows(
-    result: DenoisedCube, output: str, seconds: float
+    result: DenoisedCube, output: str, seconds: tuple[float, float]
 ) -> Iterator[tuple[str, str]]:
-    """Yield what the user sees at the end, as pairs of a label and a text."""
+    """Yield what the user sees at the end, as pairs of a label and a text.
+
+    ``seconds`` are those of the whole run and of denoising alone.
+    """
     import numpy as np
 
-    windows = result.ranks.size
+    windows, (whole, solving) = result.ranks.size, seconds
     yield "written", "standard output" if output == "-" else output
-    yield "time", f"{seconds:.1f} s, {windows:,} windows, {windows / max(seconds, 1e-9):,.0f} per s"
+    rate = windows / max(solving, 1e-9)
+    yield "time", f"{whole:.1f} s; {windows:,} windows in {solving:.1f} s, {rate:,.0f} windows/s"
     level = np.asarray(result.noise, dtype=float)
     per_band = np.sqrt(np.diag(level)) if level.ndim == 2 else level
     per_band = np.broadcast_to(per_band, result.estimate.shape[2])
@@ -280,8 +292,8 @@ def summary_rows(
     ranks = result.ranks
     yield "rank", f"median {np.median(ranks):.0f}, from {ranks.min()} to {ranks.max()}"
     yield "masked", f"{1 - np.isfinite(result.estimate).mean():.1%} of the values"
-    share, above, below = _misfit(result)
-    text = "in all windows" if share == 0 else f"all but {share:.1%} of the windows"
-    if share:
-        text += f" ({above:.1%} leave more than the noise, {below:.1%} less)"
+    above, below = _misfit(result)
+    text = f"in {1 - above - below:.1%} of the windows"
+    if above + below:
+        text += f"; residual above the noise in {above:.1%}, below in {below:.1%}"
     yield "model fits", text

@@ -33,7 +33,7 @@ def command(source: str, no_noise: bool, as_json: bool, **options: Any) -> None:
         opened = io.open_source(path, **options)
         cube, whole = _sample(opened)
         facts = _facts(opened, cube, source) | _statistics(cube, whole)
-        if not no_noise:
+        if not no_noise and "denoised" not in facts:
             facts |= _noise(cube)
     if as_json:
         from sigmacube.io.metadata import to_json
@@ -142,6 +142,8 @@ def _rows(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
     ):
         if facts.get(key):
             yield label, str(facts[key])
+    if "denoised" in facts:
+        yield "made by", f"sigmacube {facts['denoised'].get('version', '')}, denoise"
     yield from _noise_rows(facts)
     if "sampled" in facts:
         yield "from", f"values and noise of {facts['sampled'][0]} x {facts['sampled'][1]} pixels"
@@ -155,7 +157,9 @@ def _spectral_rows(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
         yield "wavelengths", "not stated"
     else:
         units = facts.get("wavelength_units")
-        told = f" (stored as {units})" if units and units.lower() not in ("nm", "nanometers") else ""
+        told = (
+            f" (stored as {units})" if units and units.lower() not in ("nm", "nanometers") else ""
+        )
         yield "wavelengths", f"{_number(min(centres))} to {_number(max(centres))} nm{told}"
     if facts.get("fwhm"):
         low, high = min(facts["fwhm"]), max(facts["fwhm"])

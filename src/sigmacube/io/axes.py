@@ -4,19 +4,73 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-__all__ = ["parse_axes", "axes_from_names", "axes_from_shape", "BAND_NAMES", "ROW_NAMES", "COL_NAMES"]
+__all__ = [
+    "parse_axes",
+    "axes_from_names",
+    "axes_from_shape",
+    "BAND_NAMES",
+    "ROW_NAMES",
+    "COL_NAMES",
+]
 
 BAND_NAMES = frozenset(
-    "band bands wavelength wavelengths channel channels spectral spectrum lambda wl wvl nbands "
-    "n_bands wave spectral_band spectral_bands b".split()
+    {
+        "band",
+        "bands",
+        "wavelength",
+        "wavelengths",
+        "channel",
+        "channels",
+        "spectral",
+        "spectrum",
+        "lambda",
+        "wl",
+        "wvl",
+        "nbands",
+        "n_bands",
+        "wave",
+        "spectral_band",
+        "spectral_bands",
+        "b",
+    }
 )
 ROW_NAMES = frozenset(
-    "y row rows line lines lat latitude downtrack down_track along_track northing nrows "
-    "height r".split()
+    {
+        "y",
+        "row",
+        "rows",
+        "line",
+        "lines",
+        "lat",
+        "latitude",
+        "downtrack",
+        "down_track",
+        "along_track",
+        "northing",
+        "nrows",
+        "height",
+        "r",
+    }
 )
 COL_NAMES = frozenset(
-    "x col cols column columns sample samples lon longitude crosstrack cross_track across_track "
-    "easting ncols width c".split()
+    {
+        "x",
+        "col",
+        "cols",
+        "column",
+        "columns",
+        "sample",
+        "samples",
+        "lon",
+        "longitude",
+        "crosstrack",
+        "cross_track",
+        "across_track",
+        "easting",
+        "ncols",
+        "width",
+        "c",
+    }
 )
 _LETTERS = {"r": "row", "c": "col", "b": "band"}
 
@@ -101,7 +155,7 @@ def axes_from_shape(
         return (first, second, matches[0]), None, False
     note = (
         f"axes of shape {' x '.join(map(str, shape))} carry no names; (row, col, band) assumed. "
-        "Another order is set with axes, such as 'band,row,col'"
+        "Another order is set with axes (--axes), such as 'band,row,col'"
     )
     doubtful = (shape[0] == shape[2]) != (shape[1] == shape[2])
     return (0, 1, 2), note, doubtful

@@ -117,7 +117,10 @@ def _spectra(result: DenoisedCube, valid: np.ndarray) -> Iterator[np.ndarray]:
             pixels = pixels[np.isfinite(pixels).all(axis=1)]
             if len(pixels) == 0:
                 continue
-            at = (top * (len(ranks) - 1) // max(rows - height, 1), _column(ranks, left, cols, width))
+            at = (
+                top * (len(ranks) - 1) // max(rows - height, 1),
+                _column(ranks, left, cols, width),
+            )
             rank = int(np.clip(ranks[at], 1, len(color)))
             white = np.linalg.solve(color, pixels.T)
             _, vectors = np.linalg.eigh(white @ white.T)
@@ -194,9 +197,9 @@ def pixel_level(result: DenoisedCube) -> float:
 
     A result that still has its window factors is asked for the standard deviation of means over a
     window, and the level is the one that gives the same. Otherwise it follows from every window
-    keeping the mean of its pixels: errors at a distance (i, j) then correlate by c k(i) k(j), with k
-    the shape along an axis and c the variance that averaging leaves over that of the estimate. The
-    matrices of the two axes are multiplied, so each one has √c.
+    keeping the mean of its pixels: errors at a distance (i, j) then correlate by c k(i) k(j), with
+    k the shape along an axis and c the variance that averaging leaves over that of the estimate.
+    The matrices of the two axes are multiplied, so each one has √c.
     """
     window, step = _geometry(result)
     rows, cols, _ = result.estimate.shape

@@ -67,9 +67,11 @@ def from_map_info(
     if not map_info:
         return wkt, None
     fields = [item.strip() for item in map_info.split(",")]
-    options = dict(
-        (part.strip().lower() for part in item.split("=", 1)) for item in fields if "=" in item
-    )
+    options: dict[str, str] = {}
+    for item in fields:
+        if "=" in item:
+            key, _, value = item.partition("=")
+            options[key.strip().lower()] = value.strip()
     plain = [item for item in fields if "=" not in item]
     try:
         ref_x, ref_y, east, north, width, height = (float(item) for item in plain[1:7])
@@ -142,7 +144,9 @@ def to_map_info(wkt: str | None, transform: Sequence[float]) -> str | None:
     width, height = math.hypot(a, b), math.hypot(d, e)
     angle = math.atan2(-b, a)
     expected = (-height * math.sin(angle), -height * math.cos(angle))
-    if not all(math.isclose(x, y, abs_tol=1e-9 * height) for x, y in zip((d, e), expected)):
+    if not all(
+        math.isclose(x, y, abs_tol=1e-9 * height) for x, y in zip((d, e), expected, strict=True)
+    ):
         return None
     name, tail = _projection_fields(wkt)
     text = f"{name}, 1, 1, {c!r}, {f!r}, {width!r}, {height!r}{tail}"

@@ -99,7 +99,8 @@ def _name(metadata: Mapping[str, Any]) -> str:
 def _dims(result: DenoisedCube) -> _Dims:
     labels = result.metadata.get("xarray")
     if labels:
-        return _Dims(*labels["roles"], tuple(labels["dims"]))
+        row, col, band = labels["roles"]
+        return _Dims(row, col, band, tuple(labels["dims"]))
     centres = result.wavelengths
     band = "band"
     if centres is not None and len(centres) > 1:
@@ -178,9 +179,7 @@ def _good_bands(result: DenoisedCube, dims: _Dims) -> xr.Variable:
     return xr.Variable(dims.band, np.asarray(good, dtype=bool).astype(np.int8), attrs)
 
 
-def _add_uncertainty(
-    dataset: xr.Dataset, result: DenoisedCube, dims: _Dims, name: str
-) -> None:
+def _add_uncertainty(dataset: xr.Dataset, result: DenoisedCube, dims: _Dims, name: str) -> None:
     assert result.std is not None
     attrs: dict[str, Any] = {
         "long_name": f"standard deviation of {name}",
@@ -204,7 +203,9 @@ def _add_correlation(dataset: xr.Dataset, result: DenoisedCube, dims: _Dims) -> 
     step = correlation.window_sides(result.settings, "step") or window
     matrices = {dims.band: correlation.along_bands(result)}
     level = correlation.pixel_level(result)
-    for dim, size, side, stride in zip((dims.row, dims.col), (rows, cols), window, step):
+    for dim, size, side, stride in zip(
+        (dims.row, dims.col), (rows, cols), window, step, strict=True
+    ):
         if size <= _MAX_MATRIX:
             matrices[dim] = correlation.along_pixels(size, side, stride, level)
     attrs: dict[str, Any] = {}
@@ -293,9 +294,7 @@ def _coordinates(result: DenoisedCube, dims: _Dims) -> dict[str, Any]:
     return coords
 
 
-def _add_place(
-    dataset: xr.Dataset, metadata: Mapping[str, Any], dims: _Dims, name: str
-) -> None:
+def _add_place(dataset: xr.Dataset, metadata: Mapping[str, Any], dims: _Dims, name: str) -> None:
     """Add x and y, the grid mapping, and the location of pixels that lie on no map."""
     wkt, transform = metadata.get("crs_wkt"), metadata.get("transform")
     rows, cols = (dataset.sizes[dim] for dim in (dims.row, dims.col))
@@ -333,7 +332,8 @@ def _add_location(dataset: xr.Dataset, location: Mapping[str, Any], dims: _Dims)
         if values.ndim != 2:
             continue
         if values.shape == size and key in names:
-            about = dict(zip(("standard_name", "units"), names[key]))
+            name, unit = names[key]
+            about = {"standard_name": name, "units": unit}
             dataset.coords[key] = ((dims.row, dims.col), values, about)
         elif values.shape == size and not key.startswith("glt"):
             dataset[key] = ((dims.row, dims.col), values, {"long_name": key})
@@ -437,9 +437,7 @@ def from_dataarray(array: xr.DataArray) -> Cube:
     if array.name is not None:
         metadata["name"] = str(array.name)
     centres = _band_coordinate(array, band)
-    widths = next(
-        (array.coords[k] for k in spectral.FWHM_NAMES if k in array.coords), None
-    )
+    widths = next((array.coords[k] for k in spectral.FWHM_NAMES if k in array.coords), None)
     wavelengths = None
     if centres is not None:
         units = centres.attrs.get("units")
@@ -461,7 +459,9 @@ def _roles(array: xr.DataArray) -> tuple[str, str, str]:
     found = axes_from_names(names)
     if found is None:
         lower = [name.lower() for name in names]
-        spectral_dims = [i for i, dim in enumerate(names) if _band_coordinate(array, dim) is not None]
+        spectral_dims = [
+            i for i, dim in enumerate(names) if _band_coordinate(array, dim) is not None
+        ]
         left = [i for i, name in enumerate(lower) if name not in ROW_NAMES | COL_NAMES]
         generic = [i for i, name in enumerate(lower) if re.fullmatch(r"dim_\d+", name)]
         if len(spectral_dims) == 1:
@@ -491,7 +491,16 @@ def _band_coordinate(array: xr.DataArray, dim: str) -> xr.DataArray | None:
             return coordinate
     for coordinate in along:
         units = str(coordinate.attrs.get("units", "")).lower().rstrip("s")
-        if units in ("nm", "um", "µm", "nanometer", "nanometre", "micrometer", "micrometre", "micron"):
+        if units in (
+            "nm",
+            "um",
+            "µm",
+            "nanometer",
+            "nanometre",
+            "micrometer",
+            "micrometre",
+            "micron",
+        ):
             return coordinate
     return None
 

@@ -195,9 +195,10 @@ def _pair(path: Path, data: Path | None) -> tuple[Path, Path]:
             candidate = stem.with_name(name)
             if candidate.is_file():
                 return path, candidate
+    known = " ".join(DATA_SUFFIXES[1:])
     raise ValueError(
-        f"{path}: no data file found. There must be a {stem.name} beside it, with no suffix or "
-        f"one of {' '.join(DATA_SUFFIXES[1:])}; another one can be named with data{_hint(path)}."
+        f"{path}: no data file found. There must be a {stem.name} beside it, with no suffix or one "
+        f"of {known}; another one can be named with data (--data){_hint(path)}."
     )
 
 
@@ -302,7 +303,10 @@ def _source(header: Path, data: Path, fields: dict[str, str]) -> Source:
         "interleave": interleave,
         "byte_order": "big" if _integer(fields, "byte order", 0) else "little",
     }
-    metadata = merged(metadata, read_sidecar(header).get("metadata", {}), shape[2])
+    document = read_sidecar(header)
+    if document:
+        metadata = merged(metadata, document["metadata"], shape[2])
+        metadata["denoised"] = document["settings"]
     stored = _map(header, data, fields, shape, dtype, interleave, offset)
     return Source(
         path=header,
@@ -365,7 +369,9 @@ def _metadata(fields: dict[str, str], bands: int) -> tuple[dict[str, Any], dict[
         try:
             metadata["nodata"] = extra["nodata"] = float(text)
         except ValueError:
-            raise ValueError(f"invalid 'data ignore value' {text!r}. It must be a number.") from None
+            raise ValueError(
+                f"invalid 'data ignore value' {text!r}. It must be a number."
+            ) from None
     extra |= _scaling(fields, bands, metadata)
     names = _items(fields, "band names")
     if names is not None and len(names) == bands:
@@ -406,11 +412,13 @@ def _spectral(
 def _scaling(fields: Mapping[str, str], bands: int, metadata: dict[str, Any]) -> dict[str, Any]:
     """Return scale and offset: the reflectance scale factor divides, gains multiply."""
     if "reflectance scale factor" in fields:
-        (factor,) = numbers([_inner(fields["reflectance scale factor"])], "reflectance scale factor")
+        (factor,) = numbers(
+            [_inner(fields["reflectance scale factor"])], "reflectance scale factor"
+        )
         if factor == 0:
             raise ValueError("invalid reflectance scale factor 0. It must not be zero.")
         scale = float(1 / factor)
-        metadata["scale_factor"] = scale
+        metadata |= {"scale_factor": scale, "name": "reflectance", "units": "1"}
         return {} if scale == 1 else {"scale": scale}
     extra: dict[str, Any] = {}
     neutral = {"scale": 1.0, "offset": 0.0}

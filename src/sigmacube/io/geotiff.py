@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +84,7 @@ def _source(path: Path, dataset: Any) -> Source:
         metadata["notes"] = notes
     if "sigmacube_metadata" in tags:
         metadata = merged(metadata, from_json(tags["sigmacube_metadata"]), bands)
+        metadata["denoised"] = from_json(tags.get("sigmacube_settings", "{}"))
     return Source(
         path=path,
         shape=(dataset.height, dataset.width, bands),
@@ -244,16 +245,12 @@ def _placing(metadata: Mapping[str, Any]) -> dict[str, Any]:
     if metadata.get("transform") is not None:
         options["transform"] = Affine(*metadata["transform"])
     if metadata.get("crs_wkt"):
-        try:
+        with suppress(CRSError):  # what is not understood is kept as text in the tags
             options["crs"] = CRS.from_wkt(metadata["crs_wkt"])
-        except CRSError:  # kept as text in the tags
-            pass
     return options
 
 
-def _tag_bands(
-    dataset: Any, metadata: Mapping[str, Any], wavelengths: np.ndarray | None
-) -> None:
+def _tag_bands(dataset: Any, metadata: Mapping[str, Any], wavelengths: np.ndarray | None) -> None:
     """Give every band its centre, width, flag, name and unit, at full precision."""
     bands = dataset.count
 

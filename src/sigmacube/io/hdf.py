@@ -14,6 +14,9 @@ from sigmacube.io.variables import Variable, open_variables
 
 __all__ = ["open_source", "contents"]
 
+#: Names of the CF table for what EMIT and PRISMA products hold.
+SURFACE_REFLECTANCE = "surface_bidirectional_reflectance"
+RADIANCE = "toa_outgoing_radiance_per_unit_wavelength"
 _PRISMA_MAX = 65535
 
 
@@ -154,6 +157,8 @@ def _emit(source: Source, variables: Sequence[Variable], attrs: Mapping[str, Any
         metadata["ortho_transform"] = [a, b, c, d, e, f]
     if isinstance(attrs.get("spatial_ref"), str):
         metadata["ortho_crs_wkt"] = attrs["spatial_ref"]
+    if "surface reflectance" in str(metadata.get("long_name", "")).lower():
+        metadata.setdefault("standard_name", SURFACE_REFLECTANCE)
     for key in ("instrument", "platform"):
         if isinstance(attrs.get(key), str):
             metadata[key] = attrs[key]
@@ -241,12 +246,13 @@ def _prisma_metadata(
         "name": "radiance" if level == "1" else "reflectance",
     }
     metadata["units"] = "W m-2 sr-1 um-1" if level == "1" else "1"
+    metadata["standard_name"] = RADIANCE if level == "1" else SURFACE_REFLECTANCE
     if isinstance(attrs.get("Product_StartTime"), str):
         metadata["acquisition_time"] = attrs["Product_StartTime"]
     corners = ("ULcorner_easting", "ULcorner_northing", "LRcorner_easting", "LRcorner_northing")
-    bounds = [attrs.get(f"Product_{corner}") for corner in corners]
-    if level == "2D" and all(bound is not None for bound in bounds):
-        west, north, east, south = (float(bound) for bound in bounds)
+    keys = [f"Product_{corner}" for corner in corners]
+    if level == "2D" and all(key in attrs for key in keys):
+        west, north, east, south = (float(attrs[key]) for key in keys)
         metadata["transform"] = [
             (east - west) / size[1],
             0.0,

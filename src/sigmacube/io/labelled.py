@@ -34,7 +34,7 @@ def _chunks(shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(min(size, _CHUNK) for size in shape)
 
 
-def _fill(variable: xr.DataArray, cubes: bool) -> Any:
+def _fill(variable: xr.Variable, cubes: bool) -> Any:
     return np.array(np.nan, variable.dtype)[()] if cubes and variable.dtype.kind == "f" else None
 
 
@@ -46,9 +46,7 @@ class _NetCDF:
         return [path]
 
     @staticmethod
-    def write(
-        result: DenoisedCube, names: Mapping[Path, Path], path: Path, dtype: str
-    ) -> None:
+    def write(result: DenoisedCube, names: Mapping[Path, Path], path: Path, dtype: str) -> None:
         made = _dataset(result, dtype)
         encoding: dict[str, dict[str, Any]] = {}
         for key, variable in made.variables.items():
@@ -86,9 +84,7 @@ class _Zarr:
         return [path]
 
     @staticmethod
-    def write(
-        result: DenoisedCube, names: Mapping[Path, Path], path: Path, dtype: str
-    ) -> None:
+    def write(result: DenoisedCube, names: Mapping[Path, Path], path: Path, dtype: str) -> None:
         made = _dataset(result, dtype)
         encoding = {
             str(key): {"_FillValue": _fill(variable, key in made.data_vars)}

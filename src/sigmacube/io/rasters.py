@@ -2,7 +2,8 @@
 
 ``name`` and ``name_uncert`` hold the estimate and its standard deviation, ``name_windows`` the rank
 and the residual ratio of every window, ``name_rejected`` the elements that a robust solver set
-aside, and ``name.hdr.sigmacube.json`` or ``name.tif.sigmacube.json`` noise, settings, version and the input's metadata.
+aside, and ``name.hdr.sigmacube.json`` or ``name.tif.sigmacube.json`` noise, settings, version and
+the input's metadata.
 """
 
 from __future__ import annotations
@@ -188,7 +189,10 @@ class _GeoTiff(_Rasters):
         metadata: Mapping[str, Any],
         result: DenoisedCube,
     ) -> None:
-        tags = {"sigmacube_metadata": to_json(metadata), "sigmacube_settings": to_json(result.settings)}
+        tags = {
+            "sigmacube_metadata": to_json(metadata),
+            "sigmacube_settings": to_json(result.settings),
+        }
         geotiff.write_raster(
             names[self.raster(path, part)[0]],
             values,

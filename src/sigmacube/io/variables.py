@@ -18,7 +18,16 @@ from sigmacube.io.source import Source
 __all__ = ["Variable", "open_variables", "choose"]
 
 #: Endings of variables that accompany a cube.
-_COMPANIONS = ("uncertainty", "uncert", "_unc", "_std", "_sigma", "stderr", "standard_error", "rejected")
+_COMPANIONS = (
+    "uncertainty",
+    "uncert",
+    "_unc",
+    "_std",
+    "_sigma",
+    "stderr",
+    "standard_error",
+    "rejected",
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,7 +71,9 @@ def open_variables(
 
 
 def _describe(variables: Sequence[Variable]) -> str:
-    largest_first = sorted(variables, key=lambda v: (-len(v.shape), -np.prod(v.shape, dtype=object)))
+    largest_first = sorted(
+        variables, key=lambda v: (-len(v.shape), -np.prod(v.shape, dtype=object))
+    )
     found = [f"{v.name} {'x'.join(map(str, v.shape)) or '-'} {v.dtype}" for v in largest_first]
     shown = ", ".join(found[:8])
     return (shown or "nothing") + (f" and {len(found) - 8} more" if len(found) > 8 else "")
@@ -106,7 +117,7 @@ def choose(path: Path, variables: Sequence[Variable], name: str | None = None) -
     if len(largest) > 1:
         raise ValueError(
             f"{path}: {len(largest)} arrays could be the cube: {_describe(largest)}. "
-            "One must be named with variable."
+            "One must be named with variable (--variable)."
         )
     return largest[0]
 
@@ -136,8 +147,8 @@ def _find(
     return None
 
 
-def _vector(v: Variable | None) -> np.ndarray | None:
-    return None if v is None else np.asarray(v.all()).reshape(-1)
+def _vector(v: Variable) -> np.ndarray:
+    return np.asarray(v.all()).reshape(-1)
 
 
 def _axes(
@@ -178,6 +189,7 @@ def _source(
         metadata["notes"] = notes
     if isinstance(attrs.get("sigmacube_metadata"), str):
         metadata = merged(metadata, from_json(attrs["sigmacube_metadata"]), bands)
+        metadata["denoised"] = from_json(str(attrs.get("sigmacube_settings", "{}")))
     return Source(
         path=path,
         shape=(cube.shape[order[0]], cube.shape[order[1]], bands),
@@ -217,7 +229,7 @@ def _per_band(
             metadata["fwhm"] = fwhm
         notes += [note] if note else []
     if good is not None:
-        flags = np.asarray(_vector(good)) != 0
+        flags = _vector(good) != 0
         metadata["good_bands"] = flags.tolist()
         extra["good_bands"] = flags
     return extra

@@ -89,7 +89,7 @@ def to_nanometres(
     centres
         Band centres, as text or numbers.
     units
-        What the file calls their unit; None, ``"Unknown"`` and the like are guessed from the values.
+        What the file calls their unit; None, ``"Unknown"`` and the like: guessed from the values.
     fwhm
         Full widths at half maximum in the same unit, or None.
 

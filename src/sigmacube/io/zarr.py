@@ -60,9 +60,7 @@ def _is_array(item: Any) -> bool:
 
 def _variable(path: Path, name: str, array: Any) -> Variable:
     attrs = dict(array.attrs)
-    dims = attrs.pop("_ARRAY_DIMENSIONS", None) or getattr(
-        array.metadata, "dimension_names", None
-    )
+    dims = attrs.pop("_ARRAY_DIMENSIONS", None) or getattr(array.metadata, "dimension_names", None)
     dtype = np.dtype(array.dtype)
     if isinstance(attrs.get("_FillValue"), str):
         attrs["_FillValue"] = _decoded(attrs["_FillValue"])
