@@ -86,9 +86,9 @@ def from_map_info(
     cos, sin = math.cos(angle), math.sin(angle)
     transform = [
         width * cos,
-        -width * sin,
+        width * sin,
         east - (ref_x - 1) * width,
-        -height * sin,
+        height * sin,
         -height * cos,
         north + (ref_y - 1) * height,
     ]
@@ -142,8 +142,8 @@ def to_map_info(wkt: str | None, transform: Sequence[float]) -> str | None:
     """
     a, b, c, d, e, f = (float(value) for value in transform)
     width, height = math.hypot(a, b), math.hypot(d, e)
-    angle = math.atan2(-b, a)
-    expected = (-height * math.sin(angle), -height * math.cos(angle))
+    angle = math.atan2(b, a)
+    expected = (height * math.sin(angle), -height * math.cos(angle))
     if not all(
         math.isclose(x, y, abs_tol=1e-9 * height) for x, y in zip((d, e), expected, strict=True)
     ):
