@@ -127,7 +127,8 @@ def _spectra(result: DenoisedCube, valid: np.ndarray) -> Iterator[np.ndarray]:
             right = vectors[:, -rank:]
             band_leverage = rank / len(color)
             leverage = (1 / variance_ratio(result) - band_leverage) / max(1 - band_leverage, 1e-9)
-            leverage = float(np.clip(leverage, 0.0, 1.0))
+            # Windows over a pixel reach four times their own area, and no further.
+            leverage = float(np.clip(leverage, rank / (4 * len(pixels)), 1.0))
             inner = (1 - leverage) * right @ right.T + leverage * np.eye(len(right))
             yield color @ inner @ color.T
 

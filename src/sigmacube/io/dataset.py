@@ -140,6 +140,8 @@ def _global_attributes(result: DenoisedCube, dims: _Dims, name: str) -> dict[str
         "sigmacube_variable": name,
         "sigmacube_axes": f"{dims.row} {dims.col} {dims.band}",
     }
+    if "xarray" in metadata:
+        attrs["sigmacube_labels"] = "of the input"
     if metadata.get("acquisition_time"):
         attrs["time_coverage_start"] = str(metadata["acquisition_time"])
     return attrs
@@ -363,7 +365,7 @@ def to_result(dataset: xr.Dataset) -> DenoisedCube:
     assert estimate is not None
     metadata = from_json(str(dataset.attrs["sigmacube_metadata"]))
     standard = _Dims("y", "x", axes[2], (axes[2], "y", "x"))
-    if axes[:2] != ("y", "x") or axes[2] not in ("band", "wavelength"):
+    if "sigmacube_labels" in dataset.attrs:
         metadata["xarray"] = _labels(dataset[name], axes)
     location = {
         key: dataset[key].values
