@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,11 +11,24 @@ import numpy as np
 from sigmacube._version import __version__
 from sigmacube.core.factors import Factors
 from sigmacube.core.functionals import ErrorModel
-from sigmacube.core.overlap import combine
+from sigmacube.core.noise import SEGMENT
+from sigmacube.core.overlap import (
+    Block,
+    blocks_over,
+    combine,
+    pool_noise_correlation,
+    sampled_regions,
+)
 from sigmacube.core.parallel import ParallelMap, parallel
-from sigmacube.core.scene import Scene
-from sigmacube.core.solve import dominant_directions, solve_windows, spectral_energy
+from sigmacube.core.scene import Scene, broadcast_mask
+from sigmacube.core.solve import (
+    dominant_directions,
+    pilot_windows,
+    solve_windows,
+    spectral_energy,
+)
 from sigmacube.core.solvers import Solver, SvdSolver
+from sigmacube.core.survey import Read, Survey, find_bands, noise_sample, reader
 from sigmacube.core.windows import WindowGrid, WindowSpec
 from sigmacube.cube import Cube
 from sigmacube.result import DenoisedCube
@@ -22,7 +36,7 @@ from sigmacube.result import DenoisedCube
 if TYPE_CHECKING:
     import xarray as xr
 
-__all__ = ["denoise"]
+__all__ = ["Options", "Part", "denoise", "pool_correlation", "solve_part", "take_survey"]
 
 Progress = Callable[[int, int], None]
 
@@ -109,55 +123,202 @@ def denoise(
     True
     """
     source = as_cube(cube)
-    _check_choice("overlap", overlap, ("exact", "ratio"))
-    _check_choice("weights", weights, ("precision", "uniform"))
     mask = _joint_mask(source, mask)
-    noise_value, noise_source = settle_noise(source.values, noise, mask)
-    scene = Scene.create(source.values, noise_value, mask=mask, window=window, step=step)
-    solve = make_solver(solver, rank, scene.grid)
-
+    options = Options(window, step, rank, solver, overlap, weights, finite_noise, uncertainty)
+    read = reader(source.values, mask)
     with parallel(workers) as run:
-        white = scene.whitened()
-        solve = _with_start(solve, white, scene.grid, run)
-        solved = solve_windows(white, scene.valid, scene.grid, solve, run, progress)
-        factors = Factors.stack(
-            scene.grid,
-            scene.noise,
-            solved.solutions,
-            spectral_energy(white, scene.grid),
-            solved.n_valid,
-            finite_noise=finite_noise and overlap == "exact",
-            weighting=weights,
-        )
-        del white, solved
-        estimate, variance, noise_variance = combine(
-            factors, overlap=overlap, uncertainty=uncertainty, run=run
-        )
-
-    std = None
-    if variance is not None:
-        std = scene.to_output(np.sqrt(variance, out=variance) * scene.noise.std)
+        survey = take_survey(read, source.shape, noise, options, run)
+        part = solve_part(read, survey, options, run, progress=progress)
     return DenoisedCube(
-        estimate=scene.to_output(estimate),
-        std=std,
-        ranks=_per_window(factors.ranks),
-        noise=noise_value,
-        residual_ratio=_per_window(factors.residual_ratio),
+        estimate=part.estimate,
+        std=part.std,
+        ranks=per_window(part.factors.ranks),
+        noise=survey.noise,
+        residual_ratio=per_window(part.factors.residual_ratio),
         wavelengths=source.wavelengths,
         metadata=source.metadata,
-        settings={
-            "window": list(scene.grid.window),
-            "step": [axis.step for axis in (scene.grid.rows, scene.grid.cols, scene.grid.bands)],
-            "rank": rank,
-            "solver": solver if isinstance(solver, str) else getattr(solver, "__name__", "custom"),
-            "overlap": overlap,
-            "weights": weights,
-            "finite_noise": finite_noise,
-            "noise_source": noise_source,
-            "version": __version__,
-        },
-        error_model=ErrorModel(factors, noise_variance, scene.bands, source.shape[2]),
+        settings=options.described(survey),
+        error_model=ErrorModel(part.factors, part.noise_variance, survey.bands, source.shape[2]),
     )
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to solve a scene; the names and meanings are those of `denoise`."""
+
+    window: WindowSpec = 20
+    step: WindowSpec = 4
+    rank: int | str = "auto"
+    solver: str | Solver = "svd"
+    overlap: str = "exact"
+    weights: str = "precision"
+    finite_noise: bool = True
+    uncertainty: bool = True
+
+    def __post_init__(self) -> None:
+        _check_choice("overlap", self.overlap, ("exact", "ratio"))
+        _check_choice("weights", self.weights, ("precision", "uniform"))
+
+    def described(self, survey: Survey) -> dict[str, Any]:
+        """Return the settings that go with a result."""
+        solver, grid = self.solver, survey.grid
+        return {
+            "window": list(grid.window),
+            "step": [axis.step for axis in (grid.rows, grid.cols, grid.bands)],
+            "rank": self.rank,
+            "solver": solver if isinstance(solver, str) else getattr(solver, "__name__", "custom"),
+            "overlap": self.overlap,
+            "weights": self.weights,
+            "finite_noise": self.finite_noise,
+            "noise_source": survey.noise_source,
+            "version": __version__,
+        }
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """The result for some rows and columns of a scene."""
+
+    estimate: np.ndarray
+    """(row, col, band) of these rows and columns."""
+    std: np.ndarray | None
+    factors: Factors
+    """Of all windows that cover them."""
+    noise_variance: np.ndarray | None
+    """(row, col, band cell) of the pixels that the factors cover."""
+
+
+def take_survey(
+    read: Read,
+    shape: tuple[int, int, int],
+    noise: float | np.ndarray | str | None,
+    options: Options,
+    run: ParallelMap,
+) -> Survey:
+    """Learn what the parts of a scene need to know of the whole: one pass, in bounded memory."""
+    bands = find_bands(read, shape)
+    value, origin = settle_noise(read, shape, noise)
+    survey = Survey(shape, bands, value, origin, options.window, options.step)
+    solver = make_solver(options.solver, options.rank, survey.grid)
+    if isinstance(solver, SvdSolver) and solver.rank == "auto":
+        patches = [
+            _load(read, survey, survey.grid.part((i, i + 1), (j, j + 1))).whitened()
+            for i, j in pilot_windows(survey.grid)
+        ]
+        flat = [patch.reshape(-1, patch.shape[2]) for patch in patches]
+        survey = replace(survey, start=dominant_directions(flat, run))
+    return survey
+
+
+def pool_correlation(read: Read, survey: Survey, options: Options, run: ParallelMap) -> Survey:
+    """Add what the survey must know of kept noise, from regions solved for that purpose."""
+    if not _keeps_noise(options, survey):
+        return survey
+    parts = (
+        _solve(read, survey, options, survey.grid.part(*region), run)[0]
+        for region in sampled_regions(survey.grid)
+    )
+    return replace(survey, correlation=pool_noise_correlation(parts, run))
+
+
+def solve_part(
+    read: Read,
+    survey: Survey,
+    options: Options,
+    run: ParallelMap,
+    *,
+    rows: tuple[int, int] | None = None,
+    cols: tuple[int, int] | None = None,
+    progress: Progress | None = None,
+) -> Part:
+    """Solve some rows and columns of a scene; all of them by default.
+
+    All windows that cover them are solved, so that the result is that of the whole scene, to the
+    last bit. The survey of a part must hold the correlation of kept noise (`pool_correlation`).
+    """
+    whole = survey.grid
+    rows, cols = rows or (0, survey.shape[0]), cols or (0, survey.shape[1])
+    blocks = blocks_over(whole, rows, cols)
+    hull = Block((blocks[0].rows[0], blocks[-1].rows[1]), (blocks[0].cols[0], blocks[-1].cols[1]))
+    windows = hull.windows(whole)
+    is_whole = windows == ((0, whole.shape[0]), (0, whole.shape[1]))
+    grid = whole if is_whole else whole.part(*windows)
+
+    factors, scene = _solve(read, survey, options, grid, run, progress)
+    correlation = survey.correlation
+    if is_whole and correlation is None and _keeps_noise(options, survey):
+        regions = (factors.select(*region) for region in sampled_regions(grid))
+        correlation = pool_noise_correlation(regions, run)
+    estimate, variance, noise_variance = combine(
+        factors,
+        overlap=options.overlap,
+        uncertainty=options.uncertainty,
+        run=run,
+        correlation=correlation,
+        blocks=blocks,
+    )
+    here = tuple(
+        slice(part[0] - origin, part[1] - origin)
+        for part, origin in zip((rows, cols), grid.origin, strict=True)
+    )
+    std = None
+    if variance is not None:
+        spread = np.sqrt(variance[here], out=variance[here])
+        std = scene.to_output(spread * scene.noise.std, here)
+    return Part(scene.to_output(estimate[here], here), std, factors, noise_variance)
+
+
+def _solve(
+    read: Read,
+    survey: Survey,
+    options: Options,
+    grid: WindowGrid,
+    run: ParallelMap,
+    progress: Progress | None = None,
+) -> tuple[Factors, Scene]:
+    """Solve the windows of a grid, the whole scene's or a part of it."""
+    scene = _load(read, survey, grid)
+    solver = make_solver(options.solver, options.rank, survey.grid)
+    if survey.start is not None and isinstance(solver, SvdSolver):
+        solver = replace(solver, start=survey.start)
+    white = scene.whitened()
+    solved = solve_windows(white, scene.valid, grid, solver, run, progress)
+    factors = Factors.stack(
+        grid,
+        scene.noise,
+        solved.solutions,
+        spectral_energy(white, grid),
+        solved.n_valid,
+        finite_noise=options.finite_noise and options.overlap == "exact",
+        weighting=options.weights,
+    )
+    return factors, scene
+
+
+def _load(read: Read, survey: Survey, grid: WindowGrid) -> Scene:
+    """Read the block of a scene that a grid covers."""
+    top, side = grid.origin
+    rows, cols, _ = grid.cube_shape
+    left, right = side, side + cols
+    if not survey.model.is_diagonal:  # whole segments, so that whitening rounds alike
+        left -= left % SEGMENT
+        right = min(right + -right % SEGMENT, survey.shape[1])
+    values, mask = read(slice(top, top + rows), slice(left, right))
+    return Scene.create(
+        values,
+        mask,
+        bands=survey.bands,
+        noise=survey.model,
+        grid=grid,
+        cols=slice(side - left, side - left + cols),
+    )
+
+
+def _keeps_noise(options: Options, survey: Survey) -> bool:
+    """Tell whether windows may keep components of pure noise, and the variance counts them."""
+    solver = make_solver(options.solver, options.rank, survey.grid)
+    only_signal = isinstance(solver, SvdSolver) and solver.rank == "auto"
+    return options.uncertainty and options.overlap == "exact" and not only_signal
 
 
 def as_cube(cube: Cube | np.ndarray | Any) -> Cube:
@@ -189,7 +350,7 @@ def make_solver(solver: str | Solver, rank: int | str, grid: WindowGrid) -> Solv
 
 
 def settle_noise(
-    values: np.ndarray, noise: float | np.ndarray | str | None, mask: np.ndarray | None
+    read: Read, shape: tuple[int, int, int], noise: float | np.ndarray | str | None
 ) -> tuple[float | np.ndarray, str]:
     """Return the noise to use and where it comes from, estimating it where it is not given."""
     if noise is not None and not isinstance(noise, str):
@@ -198,22 +359,16 @@ def settle_noise(
     from sigmacube.core.noise_estimation import estimate_noise
 
     name = noise or "regression"
+    values, mask = noise_sample(read, shape)
     return estimate_noise(values, name, mask=mask), name
-
-
-def _with_start(solve: Solver, white: np.ndarray, grid: WindowGrid, run: ParallelMap) -> Solver:
-    """Give the SVD solver the scene's dominant directions to start from."""
-    if isinstance(solve, SvdSolver) and solve.rank == "auto":
-        return SvdSolver(solve.rank, start=dominant_directions(white, grid, run))
-    return solve
 
 
 def _joint_mask(cube: Cube, mask: np.ndarray | None) -> np.ndarray | None:
     """Return the cube's own mask and the user's, as one."""
-    if mask is None or cube.mask is None:
-        return cube.mask if mask is None else np.asarray(mask)
-    mask = np.asarray(mask)
-    return cube.mask & (mask[..., None] if mask.ndim == 2 else mask)
+    if mask is None:
+        return cube.mask
+    mask = broadcast_mask(mask, cube.shape)
+    return mask if cube.mask is None else cube.mask & mask
 
 
 def _check_choice(name: str, value: str, allowed: tuple[str, ...]) -> None:
@@ -222,7 +377,7 @@ def _check_choice(name: str, value: str, allowed: tuple[str, ...]) -> None:
         raise ValueError(f"Invalid {name} {value!r}. It must be one of {choices}.")
 
 
-def _per_window(array: np.ndarray) -> np.ndarray:
+def per_window(array: np.ndarray) -> np.ndarray:
     """Return (window rows, band windows, window cols) as (rows, cols) or (rows, cols, bands)."""
     array = np.moveaxis(array, 1, 2)
     return array[..., 0] if array.shape[2] == 1 else array

@@ -83,6 +83,30 @@ class Factors:
             grid, noise, left, right, values, residual, energy, n_valid, finite_noise, weighting
         )
 
+    def select(self, rows: tuple[int, int], cols: tuple[int, int]) -> Factors:
+        """Return window rows and columns (first, stop), padded to the largest rank among them.
+
+        What is computed from it depends on these windows alone, to the last bit: BLAS rounds
+        differently for matrices of different shapes.
+        """
+        grid = self.grid.part(rows, cols)
+        i, j = slice(*rows), slice(*cols)
+        most = max(int(self.ranks[i, :, j].max(initial=0)), 1)
+        top, side = int(self.grid.rows.starts[rows[0]]), int(self.grid.cols.starts[cols[0]])
+        energy = self.energy[top : top + grid.rows.length, side : side + grid.cols.length]
+        return Factors(
+            grid,
+            self.noise,
+            np.ascontiguousarray(self.left[i, :, j, :most]),
+            np.ascontiguousarray(self.right[i, :, j, :most]),
+            np.ascontiguousarray(self.singular_values[i, :, j, :most]),
+            np.ascontiguousarray(self.residual[i, :, j]),
+            np.ascontiguousarray(energy),
+            np.ascontiguousarray(self.n_valid[i, j]),
+            self.finite_noise,
+            self.weighting,
+        )
+
     @cached_property
     def ranks(self) -> np.ndarray:
         """(I, K, J) number of components of every window."""
@@ -135,7 +159,8 @@ class Factors:
     @cached_property
     def noise_power(self) -> np.ndarray:
         """(I, K, J) variance per element of the components that are pure noise, q in theory."""
-        power = np.sum(np.square(self.singular_values) * (1 - self.is_signal), axis=-1)
+        power = np.square(self.singular_values) * (1 - self.is_signal)
+        power = np.cumsum(power, axis=-1)[..., -1]  # one by one: padding must not change the bits
         return power / np.maximum(self.n_valid[:, None, :] * self.grid.bands.size, 1)
 
     @cached_property

@@ -19,6 +19,7 @@ relative error stays near 1e-7 (tests hold it to 1e-6 against a double-precision
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -27,16 +28,29 @@ from numpy.lib.stride_tricks import as_strided
 
 from sigmacube.core.factors import Factors
 from sigmacube.core.parallel import ParallelMap
-from sigmacube.core.windows import Axis, CellGroup, WindowGrid
+from sigmacube.core.windows import BLOCK, Axis, CellGroup, WindowGrid
 
-__all__ = ["combine"]
+__all__ = [
+    "Block",
+    "NoiseCorrelation",
+    "blocks_over",
+    "combine",
+    "pool_noise_correlation",
+    "sampled_regions",
+]
 
 PRECISION = np.float32
 SAMPLED_ROWS = 8
 
 
 def combine(
-    factors: Factors, *, overlap: str, uncertainty: bool, run: ParallelMap
+    factors: Factors,
+    *,
+    overlap: str,
+    uncertainty: bool,
+    run: ParallelMap,
+    correlation: NoiseCorrelation | None = None,
+    blocks: Sequence[Block] | None = None,
 ) -> tuple[np.ndarray, np.ndarray | None, np.ndarray | None]:
     """Return the weighted mean of all windows, its variance, and the share of pure noise in it.
 
@@ -50,6 +64,13 @@ def combine(
         False leaves the variances out.
     run
         ``run(function, items)`` applies a function to every item, in parallel or not.
+    correlation
+        Correlation of kept components of pure noise, see `pool_noise_correlation`; None where
+        none are kept.
+    blocks
+        Which blocks of `blocks_over` to fill; all of the grid by default. All windows that cover
+        them must be there. Blocks are computed one by one, so that their values do not depend on
+        what else is computed.
 
     Returns
     -------
@@ -58,18 +79,54 @@ def combine(
         per pixel and band cell the part of it that comes from kept components of pure noise.
     """
     grid = factors.grid
-    n_cells = len(grid.bands.edges) - 1
     out = _Output.create(grid, uncertainty)
     exact = uncertainty and overlap == "exact"
-    correlation = None
-    if exact and np.any(factors.noise_power):
-        correlation = pool_noise_correlation(factors, run)
-    for cell in range(n_cells):
-        scene = _BandCell.create(factors, cell)
-        pairs = _cross_terms(scene, run) if exact else None
-        fill = partial(_fill_row, out, scene, cell, pairs, correlation)
-        run(fill, range(len(grid.rows.edges) - 1))
+    for block in blocks_over(grid) if blocks is None else blocks:
+        part = factors.select(*block.windows(grid))
+        for cell in range(len(grid.bands.edges) - 1):
+            scene = _BandCell.create(part, cell)
+            pairs = _cross_terms(scene, run) if exact else None
+            table = correlation if exact else None
+            fill = partial(_fill_row, out, scene, block, cell, pairs, table)
+            run(fill, block.row_cells(part.grid))
     return out.estimate, out.variance, out.noise_variance
+
+
+@dataclass(frozen=True)
+class Block:
+    """A part of the cube, cut at cells, whose values are computed on their own."""
+
+    rows: tuple[int, int]
+    """First row and end, in the whole cube."""
+    cols: tuple[int, int]
+    """First column and end."""
+
+    def windows(self, grid: WindowGrid) -> tuple[tuple[int, int], tuple[int, int]]:
+        """Return the window rows and columns of a grid that cover the block, as (first, stop)."""
+        return tuple(
+            axis.windows_over(start - axis.origin, stop - axis.origin)
+            for axis, (start, stop) in ((grid.rows, self.rows), (grid.cols, self.cols))
+        )  # type: ignore[return-value]
+
+    def row_cells(self, grid: WindowGrid) -> np.ndarray:
+        """Return the row cells of a grid that belong to the block."""
+        edges = grid.rows.edges[:-1] + grid.rows.origin
+        return np.flatnonzero((edges >= self.rows[0]) & (edges < self.rows[1]))
+
+    def col_groups(self, grid: WindowGrid) -> tuple[CellGroup, ...]:
+        """Return the column cells of a grid that belong to the block, in groups."""
+        return grid.cols.groups_within(*(edge - grid.cols.origin for edge in self.cols))
+
+
+def blocks_over(
+    grid: WindowGrid, rows: tuple[int, int] | None = None, cols: tuple[int, int] | None = None
+) -> list[Block]:
+    """Return the blocks of the whole cube that meet some rows and columns; all by default."""
+    wanted = []
+    for axis, part in ((grid.root.rows, rows), (grid.root.cols, cols)):
+        start, stop = part or (0, axis.length)
+        wanted.append([block for block in axis.blocks if block[0] < stop and block[1] > start])
+    return [Block(row, col) for row in wanted[0] for col in wanted[1]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,32 +136,36 @@ class _Output:
     estimate: np.ndarray
     variance: np.ndarray | None
     noise_variance: np.ndarray | None
+    origin: tuple[int, int]
+    """Pixel of the whole cube that the arrays start at."""
 
     @classmethod
     def create(cls, grid: WindowGrid, uncertainty: bool) -> _Output:
         estimate = np.empty(grid.cube_shape)
         if not uncertainty:
-            return cls(estimate, None, None)
+            return cls(estimate, None, None, grid.origin)
         cells = len(grid.bands.edges) - 1
         return cls(
             estimate,
             np.empty(grid.cube_shape, dtype=PRECISION),
             np.zeros((*grid.cube_shape[:2], cells)),
+            grid.origin,
         )
 
 
 def _fill_row(
     out: _Output,
     scene: _BandCell,
+    block: Block,
     band_cell: int,
     pairs: _Pairs | None,
     correlation: NoiseCorrelation | None,
     row_cell: int,
 ) -> None:
     """Write the estimate, and its variance where it is wanted, of one row of cells."""
-    for group in scene.factors.grid.cols.groups:
+    for group in block.col_groups(scene.factors.grid):
         part = _Cells.gather(scene, row_cell, group)
-        rows, cols, bands = part.target
+        rows, cols, bands = part.target(out.origin)
         out.estimate[rows, cols, bands] = part.to_image(part.mean())
         if out.variance is None or out.noise_variance is None:
             continue
@@ -421,11 +482,13 @@ class _Cells:
         picked = array[self.lines[None, :, None], self.group.windows[:, None, :]]
         return picked.reshape(len(picked), -1, *array.shape[2:])
 
-    @property
-    def target(self) -> tuple[slice, np.ndarray, slice]:
-        """Where the cells lie in the cube."""
-        start = self.scene.factors.grid.cols.edges[self.group.cells]
-        return self.rows, start[:, None] + np.arange(self.group.width), self.scene.bands
+    def target(self, origin: tuple[int, int]) -> tuple[slice, np.ndarray, slice]:
+        """Where the cells lie in arrays that start at a pixel of the whole cube."""
+        grid = self.scene.factors.grid
+        top, side = (own - other for own, other in zip(grid.origin, origin, strict=True))
+        rows = slice(self.rows.start + top, self.rows.stop + top)
+        start = grid.cols.edges[self.group.cells] + side
+        return rows, start[:, None] + np.arange(self.group.width), self.scene.bands
 
     def to_image(self, values: np.ndarray) -> np.ndarray:
         """Turn (c, p, ...) into (rows, c, width, ...), as `target` indexes the cube."""
@@ -511,7 +574,7 @@ class _Cells:
         ks = slice(scene.lines.first, scene.lines.first + scene.lines.count)
         amplitude = np.sqrt(self._of_windows(_lines(scene.factors.noise_power[:, ks])))
         row, k = np.transpose([scene.lines.at(line) for line in self.lines])
-        rho = correlation.between(row, k, self.group.windows)
+        rho = correlation.between(scene.factors.grid, row, k, self.group.windows)
         y = self.weights * amplitude[:, :, None]
         return np.einsum("cwp,cwp->cp", rho @ y, y)
 
@@ -524,13 +587,13 @@ class NoiseCorrelation:
     scene, and is pooled over all pairs of windows with the same offset.
     """
 
-    factors: Factors
     table: np.ndarray
     """(row offset, band offset, col offset) correlation; offsets in elements, absolute."""
 
-    def between(self, rows: np.ndarray, bands: np.ndarray, cols: np.ndarray) -> np.ndarray:
+    def between(
+        self, grid: WindowGrid, rows: np.ndarray, bands: np.ndarray, cols: np.ndarray
+    ) -> np.ndarray:
         """Return (c, w, w) correlations for lines (rows, bands) and windows cols (c, count)."""
-        grid = self.factors.grid
         r, k = grid.rows.starts[rows], grid.bands.starts[bands]
         c = grid.cols.starts[cols]
         dr = np.abs(r[:, None] - r)[None, :, None, :, None]
@@ -540,13 +603,52 @@ class NoiseCorrelation:
         return self.table[dr, dk, dc].reshape(n, w, w)
 
 
-def pool_noise_correlation(factors: Factors, run: ParallelMap) -> NoiseCorrelation:
+def pool_noise_correlation(parts: Iterable[Factors], run: ParallelMap) -> NoiseCorrelation | None:
     """Pool ρ = Σ_shared N_a N_b / (shared elements · √(q_a q_b)) over pairs with equal offset.
 
     N = U D Vᵀ of the noise components alone, so Σ_shared N_a N_b is the sum over the elementwise
     product of (U D)_bᵀ(U D)_a over shared pixels with V_bᵀV_a over shared bands. A sample of the
     window rows gives thousands of pairs for every offset.
+
+    Parameters
+    ----------
+    parts
+        Factors of some parts of the scene, see `sampled_regions`.
+    run
+        Parallel map.
+
+    Returns
+    -------
+    NoiseCorrelation
+        None where no part keeps a component of pure noise.
     """
+    sums = [_pair_powers(factors, run) for factors in parts]
+    products, powers = (np.sum(arrays, axis=0) for arrays in zip(*sums, strict=True))
+    if not powers.any():
+        return None
+    table = np.divide(products, powers, out=np.zeros_like(products), where=powers > 0)
+    table[0, 0, 0] = 1.0
+    return NoiseCorrelation(table)
+
+
+def sampled_regions(grid: WindowGrid) -> list[tuple[tuple[int, int], tuple[int, int]]]:
+    """Return the windows, as (first, stop) of rows and columns, that noise is pooled over.
+
+    The whole of an axis no longer than a block; else half a block at its start, middle and end.
+    """
+    ends = []
+    for axis in (grid.rows, grid.cols):
+        n, block = len(axis), BLOCK * axis.size // axis.step
+        if n <= block:
+            ends.append([(0, n)])
+        else:
+            half = max(block // 2, 1)
+            ends.append([(first, first + half) for first in (0, (n - half) // 2, n - half)])
+    return [(rows, cols) for rows in ends[0] for cols in ends[1]]
+
+
+def _pair_powers(factors: Factors, run: ParallelMap) -> tuple[np.ndarray, np.ndarray]:
+    """Return Σ products of shared noise and Σ of what full correlation would give, by offset."""
     grid = factors.grid
     scaled = (factors.singular_values * (1 - factors.is_signal)).astype(PRECISION)
     left = _lines(factors.left * scaled[..., None, None]).astype(PRECISION)
@@ -582,6 +684,4 @@ def pool_noise_correlation(factors: Factors, run: ParallelMap) -> NoiseCorrelati
     for dr, dk, product, power in run(pool, sample):
         np.add.at(products[dr, dk], offset_cols, product)
         np.add.at(powers[dr, dk], offset_cols, power)
-    table = np.divide(products, powers, out=np.zeros_like(products), where=powers > 0)
-    table[0, 0, 0] = 1.0
-    return NoiseCorrelation(factors, table)
+    return products, powers

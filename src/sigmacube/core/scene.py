@@ -7,66 +7,81 @@ from dataclasses import dataclass
 import numpy as np
 
 from sigmacube.core.noise import Noise
-from sigmacube.core.windows import WindowGrid, WindowSpec
+from sigmacube.core.windows import WindowGrid
 
 __all__ = ["Scene"]
+
+NO_VALUE = "Invalid cube: no value is finite and unmasked. There must be some."
+NO_PIXEL = (
+    "Invalid cube: no pixel is valid in all bands that hold data. Mask bands that are mostly "
+    "missing."
+)
 
 
 @dataclass(frozen=True, eq=False)
 class Scene:
-    """What is solved: the valid bands and pixels of a cube, with their noise and windows."""
+    """What is solved: the valid bands and pixels of a cube or a block of it, noise and windows."""
 
     values: np.ndarray
-    """(row, col, band) the cube as given."""
+    """(row, col, band) the values as given."""
     bands: np.ndarray
     """Indices of the bands that hold valid values."""
-    valid: np.ndarray
+    all_valid: np.ndarray
     """(row, col) True for pixels that are valid in all of these bands."""
     noise: Noise
     """Noise of these bands."""
     grid: WindowGrid
     """Windows over these bands."""
+    cols: slice
+    """Columns that the grid covers; more are there where whitening works in segments."""
 
     @classmethod
     def create(
         cls,
         values: np.ndarray,
-        noise: float | np.ndarray,
-        *,
         mask: np.ndarray | None,
-        window: WindowSpec,
-        step: WindowSpec,
+        *,
+        bands: np.ndarray,
+        noise: Noise,
+        grid: WindowGrid,
+        cols: slice = slice(None),
     ) -> Scene:
-        """Check the input and settle what is valid."""
-        bands, valid = valid_parts(values, mask)
-        model = Noise.create(noise, values.shape[2]).select(bands)
-        grid = WindowGrid.create((*valid.shape, len(bands)), window=window, step=step)
-        if not model.is_diagonal and len(grid.bands) > 1:
-            raise ValueError(
-                f"Invalid window of {grid.bands.size} bands with a noise covariance. Windows must "
-                "hold all bands where the noise is correlated between bands."
-            )
-        return cls(values, bands, valid, model, grid)
+        """Settle which pixels are valid; ``cols`` are the columns that the grid covers."""
+        valid = valid_elements(values, mask)
+        if len(bands) < values.shape[2]:
+            valid = valid[..., bands]
+        return cls(values, bands, np.all(valid, axis=2), noise, grid, cols)
+
+    @property
+    def valid(self) -> np.ndarray:
+        """(row, col) True for pixels that are valid in all of these bands."""
+        return self.all_valid[:, self.cols]
 
     def whitened(self) -> np.ndarray:
         """Return the valid bands as float64 with unit noise, zero at masked pixels."""
         values = self.values
         if len(self.bands) < values.shape[2]:
             values = values[..., self.bands]
-        if not self.valid.all():
-            values = np.where(self.valid[..., None], values, 0)
-        return self.noise.whiten(values)
+        if not self.all_valid.all():
+            values = np.where(self.all_valid[..., None], values, 0)
+        return np.ascontiguousarray(self.noise.whiten(values)[:, self.cols])
 
-    def to_output(self, array: np.ndarray) -> np.ndarray:
-        """Return an array of the valid bands as one like the input, NaN where it is masked."""
+    def to_output(
+        self, array: np.ndarray, part: tuple[slice, ...] = (slice(None), slice(None))
+    ) -> np.ndarray:
+        """Return an array of the valid bands as one like the input, NaN where it is masked.
+
+        ``part`` are the rows and columns of the grid's pixels that the array holds.
+        """
         dtype = self.values.dtype if self.values.dtype in (np.float32, np.float64) else np.float64
         if len(self.bands) == self.values.shape[2]:
             output = array.astype(dtype, copy=False)
         else:
-            output = np.full(self.values.shape, np.nan, dtype=dtype)
+            output = np.full((*array.shape[:2], self.values.shape[2]), np.nan, dtype=dtype)
             output[..., self.bands] = array
-        if not self.valid.all():
-            output[~self.valid] = np.nan
+        valid = self.valid[part]
+        if not valid.all():
+            output[~valid] = np.nan
         return output
 
 
@@ -87,20 +102,23 @@ def valid_parts(values: np.ndarray, mask: np.ndarray | None) -> tuple[np.ndarray
            [ True,  True]])
     """
     check_values(values)
-    valid = np.isfinite(values) if values.dtype.kind == "f" else np.ones(values.shape, dtype=bool)
-    if mask is not None:
-        valid &= broadcast_mask(mask, values.shape)
+    valid = valid_elements(values, mask)
     bands = np.flatnonzero(valid.any(axis=(0, 1)))
     if len(bands) == 0:
-        raise ValueError("Invalid cube: no value is finite and unmasked. There must be some.")
+        raise ValueError(NO_VALUE)
     kept = valid if len(bands) == values.shape[2] else valid[..., bands]
     pixels = np.all(kept, axis=2)
     if not pixels.any():
-        raise ValueError(
-            "Invalid cube: no pixel is valid in all bands that hold data. Mask bands that are "
-            "mostly missing."
-        )
+        raise ValueError(NO_PIXEL)
     return bands, pixels
+
+
+def valid_elements(values: np.ndarray, mask: np.ndarray | None) -> np.ndarray:
+    """Return (row, col, band) True where values are finite and not masked."""
+    valid = np.isfinite(values) if values.dtype.kind == "f" else np.ones(values.shape, dtype=bool)
+    if mask is not None:
+        valid &= broadcast_mask(mask, values.shape)
+    return valid
 
 
 def check_values(values: np.ndarray) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -13,7 +13,7 @@ from sigmacube.core.rank import noise_edge
 from sigmacube.core.solvers import PatchSolution, Solver, SvdSolver
 from sigmacube.core.windows import Axis, WindowGrid
 
-__all__ = ["dominant_directions", "solve_windows", "spectral_energy"]
+__all__ = ["dominant_directions", "pilot_windows", "solve_windows", "spectral_energy"]
 
 # Windows that are looked at to learn how many components the scene's windows need, per axis.
 PILOTS = 3
@@ -169,25 +169,30 @@ def spectral_energy(white: np.ndarray, grid: WindowGrid) -> np.ndarray:
     return np.stack([np.einsum("rcv,rcv->rc", part, part) for part in parts], axis=-1)
 
 
-def dominant_directions(white: np.ndarray, grid: WindowGrid, run: ParallelMap) -> np.ndarray | None:
+def pilot_windows(grid: WindowGrid) -> list[tuple[int, int]]:
+    """Return a few windows (row, col) spread over the scene; none where LAPACK is faster anyway."""
+    if not _grams_pay(grid):
+        return []
+    rows, cols = (np.unique(np.linspace(0, n - 1, PILOTS).astype(int)) for n in grid.shape[:2])
+    return [(int(i), int(j)) for i in rows for j in cols]
+
+
+def dominant_directions(patches: Sequence[np.ndarray], run: ParallelMap) -> np.ndarray | None:
     """Return the directions that dominate the scene, as a start for the eigensolver.
 
-    A few windows spread over the scene tell how many components windows need. None where that is
-    a large share of the bands, and LAPACK is the faster way.
+    Whitened patches (pixels, bands) of a few windows tell how many components windows need. None
+    where that is a large share of the bands, and LAPACK is the faster way.
     """
-    if not _grams_pay(grid):
+    if not patches:
         return None
-    rows, cols = (np.unique(np.linspace(0, n - 1, PILOTS).astype(int)) for n in grid.shape[:2])
-    n_bands = white.shape[2]
-    floor = noise_edge(grid.rows.size * grid.cols.size, n_bands) ** 2
+    floor = noise_edge(*patches[0].shape) ** 2
 
-    def look(window: tuple[int, int]) -> tuple[np.ndarray, int]:
-        patch = white[grid.slices(*window)].reshape(-1, n_bands)
+    def look(patch: np.ndarray) -> tuple[np.ndarray, int]:
         gram = patch.T @ patch
         return gram, len(leading_eigenpairs(gram, floor=floor)[0])
 
-    pilots = run(look, [(int(i), int(j)) for i in rows for j in cols])
+    pilots = run(look, patches)
     block = max(rank for _, rank in pilots) + 3
-    if block > LARGEST_BLOCK * n_bands:
+    if block > LARGEST_BLOCK * patches[0].shape[1]:
         return None
     return leading_eigenpairs(sum(gram for gram, _ in pilots), count=block)[1]

@@ -12,7 +12,11 @@ from functools import cached_property
 
 import numpy as np
 
-__all__ = ["Axis", "CellGroup", "WindowGrid"]
+__all__ = ["Axis", "AxisPart", "CellGroup", "WindowGrid"]
+
+# Side of the blocks that overlapping windows are combined in, in windows. Windows over two blocks
+# are paired in both, which costs (1 + 1/8)² − 1 of that step; larger blocks need more memory.
+BLOCK = 8
 
 WindowSpec = int | tuple[int, int] | tuple[int, int, int | None]
 
@@ -92,6 +96,48 @@ class Axis:
             groups.append(CellGroup(cells, w, windows, offsets))
         return tuple(groups)
 
+    @property
+    def origin(self) -> int:
+        """Element of the whole axis that this axis starts at."""
+        return 0
+
+    @property
+    def root(self) -> Axis:
+        """The whole axis that this one is a part of."""
+        return self
+
+    def part(self, first: int, stop: int) -> AxisPart:
+        """Return the axis that windows ``first`` to ``stop`` − 1 of this one span."""
+        length = int(self.starts[stop - 1] - self.starts[first]) + self.size
+        return AxisPart(length, self.size, self.step, self, first)
+
+    def windows_over(self, start: int, stop: int) -> tuple[int, int]:
+        """Return the first of the windows that cover elements start to stop − 1, and their end."""
+        first = int(np.searchsorted(self.starts + self.size, start, side="right"))
+        return first, int(np.searchsorted(self.starts, stop, side="left"))
+
+    @cached_property
+    def blocks(self) -> tuple[tuple[int, int], ...]:
+        """Parts (start, stop) of the axis, cut at cells, that are combined on their own."""
+        side = max(BLOCK * self.size // self.step, 1) * self.step
+        number = np.minimum(self.edges[:-1], max(self.length - self.size, 0)) // side
+        cuts = self.edges[:-1][np.flatnonzero(np.diff(number, prepend=-1))].tolist()
+        return tuple(zip(cuts, [*cuts[1:], self.length], strict=True))
+
+    def groups_within(self, start: int, stop: int) -> tuple[CellGroup, ...]:
+        """Return the groups of the cells between two edges."""
+        chosen = []
+        for group in self.groups:
+            at = self.edges[group.cells]
+            keep = (at >= start) & (at < stop)
+            if keep.any():
+                chosen.append(
+                    CellGroup(
+                        group.cells[keep], group.width, group.windows[keep], group.offsets[keep]
+                    )
+                )
+        return tuple(chosen)
+
     def overlap(self, a: np.ndarray | int, b: np.ndarray | int) -> np.ndarray:
         """Return how many elements windows ``a`` and ``b`` share."""
         return np.maximum(0, self.size - np.abs(self.starts[a] - self.starts[b]))
@@ -103,6 +149,59 @@ class Axis:
 
     def __len__(self) -> int:
         return len(self.starts)
+
+
+@dataclass(frozen=True)
+class AxisPart(Axis):
+    """Some consecutive windows of an axis, on the elements that they span.
+
+    Cells are cut where the whole axis cuts them, so that sums over cells have the same terms.
+
+    Examples
+    --------
+    >>> part = Axis(length=23, size=4, step=3).part(2, 5)
+    >>> part.origin, part.length
+    (6, 10)
+    >>> part.starts
+    array([0, 3, 6])
+    >>> part.edges
+    array([ 0,  1,  3,  4,  6,  7,  9, 10])
+    """
+
+    whole: Axis
+    first_window: int
+    """Window of the whole axis that this one starts with."""
+
+    @cached_property
+    def starts(self) -> np.ndarray:
+        """(windows,) first element of every window."""
+        starts = self.whole.starts[self.first_window :] - self.whole.starts[self.first_window]
+        return starts[starts + self.size <= self.length]
+
+    @cached_property
+    def edges(self) -> np.ndarray:
+        """(cells + 1,) boundaries of the cells."""
+        edges = self.whole.edges - self.whole.starts[self.first_window]
+        return edges[(edges >= 0) & (edges <= self.length)]
+
+    @cached_property
+    def reach(self) -> int:
+        """How many windows ahead of a window still overlap it, at most."""
+        return self.whole.reach
+
+    @property
+    def origin(self) -> int:
+        """Element of the whole axis that this axis starts at."""
+        return int(self.whole.starts[self.first_window])
+
+    @property
+    def root(self) -> Axis:
+        """The whole axis."""
+        return self.whole
+
+    def part(self, first: int, stop: int) -> AxisPart:
+        """Return the axis that windows ``first`` to ``stop`` − 1 of this one span."""
+        return self.whole.part(self.first_window + first, self.first_window + stop)
 
 
 @dataclass(frozen=True)
@@ -156,6 +255,16 @@ class WindowGrid:
         return cls(*(Axis(*spec) for spec in zip(shape, sizes, steps, strict=True)))
 
     @property
+    def root(self) -> WindowGrid:
+        """The grid of the whole cube that this one is a part of."""
+        return WindowGrid(self.rows.root, self.cols.root, self.bands)
+
+    @property
+    def origin(self) -> tuple[int, int]:
+        """Pixel (row, col) of the whole cube that this grid starts at."""
+        return self.rows.origin, self.cols.origin
+
+    @property
     def shape(self) -> tuple[int, int, int]:
         """Number of windows along (rows, cols, bands)."""
         return len(self.rows), len(self.cols), len(self.bands)
@@ -169,6 +278,16 @@ class WindowGrid:
     def cube_shape(self) -> tuple[int, int, int]:
         """Shape of the cube (rows, cols, bands)."""
         return self.rows.length, self.cols.length, self.bands.length
+
+    def part(self, rows: tuple[int, int], cols: tuple[int, int]) -> WindowGrid:
+        """Return the grid of window rows and columns (first, stop), on the pixels they span.
+
+        Examples
+        --------
+        >>> WindowGrid.create((30, 41, 5), window=20, step=4).part((1, 3), (0, 7)).cube_shape
+        (24, 41, 5)
+        """
+        return WindowGrid(self.rows.part(*rows), self.cols.part(*cols), self.bands)
 
     def slices(self, i: int, j: int, k: int = 0) -> tuple[slice, slice, slice]:
         """Return the part of the cube that window (i, j, k) covers."""

@@ -1,0 +1,158 @@
+"""What must be known of the whole scene before a part of it can be solved.
+
+Windows are local; four things are not: which bands hold data, the noise, the directions that start
+the eigensolver, and how the noise in kept components is correlated between windows. A `Survey`
+holds them. It comes from one pass over the scene, piece by piece, and is the same whether the scene
+lies in memory or in a file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from sigmacube.core.noise import Noise
+from sigmacube.core.overlap import NoiseCorrelation
+from sigmacube.core.scene import NO_PIXEL, NO_VALUE, check_values, valid_elements
+from sigmacube.core.windows import WindowGrid, WindowSpec
+
+__all__ = ["Read", "Survey", "find_bands", "noise_sample", "reader"]
+
+Read = Callable[[slice, slice], tuple[np.ndarray, np.ndarray | None]]
+"""Returns values (row, col, band) of a block, and their mask: True where valid, or None."""
+
+# Elements that are looked at together when the whole scene is streamed: 32 MB of float64.
+STREAMED = 4_000_000
+# Noise is estimated on the whole scene up to so many pixels along a side, and beyond that on a
+# mosaic of 4 × 4 regions: any estimator then works in bounded memory, with 150,000 spectra.
+MOSAIC = 384
+REGIONS = 4
+
+
+@dataclass(frozen=True, eq=False)
+class Survey:
+    """What the parts of a scene need to know of the whole."""
+
+    shape: tuple[int, int, int]
+    """Shape of the cube (rows, cols, bands)."""
+    bands: np.ndarray
+    """Indices of the bands that hold valid values."""
+    noise: float | np.ndarray
+    """Noise of all bands: standard deviations or a covariance."""
+    noise_source: str
+    """``"given"``, or the name of the estimator."""
+    window: WindowSpec
+    step: WindowSpec
+    start: np.ndarray | None = None
+    """(bands, k) directions that dominate the scene, where the eigensolver starts."""
+    correlation: NoiseCorrelation | None = None
+    """How kept components of pure noise are correlated; None where none are kept."""
+
+    @cached_property
+    def model(self) -> Noise:
+        """Noise of the bands that hold data."""
+        return Noise.create(self.noise, self.shape[2]).select(self.bands)
+
+    @cached_property
+    def grid(self) -> WindowGrid:
+        """All windows of the scene."""
+        grid = WindowGrid.create(
+            (*self.shape[:2], len(self.bands)), window=self.window, step=self.step
+        )
+        if not self.model.is_diagonal and len(grid.bands) > 1:
+            raise ValueError(
+                f"Invalid window of {grid.bands.size} bands with a noise covariance. Windows must "
+                "hold all bands where the noise is correlated between bands."
+            )
+        return grid
+
+
+def reader(values: np.ndarray, mask: np.ndarray | None) -> Read:
+    """Return what reads blocks of an array.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> block, mask = reader(np.zeros((4, 5, 2)), None)(slice(1, 3), slice(0, 5))
+    >>> block.shape, mask
+    ((2, 5, 2), None)
+    """
+
+    def read(rows: slice, cols: slice) -> tuple[np.ndarray, np.ndarray | None]:
+        if mask is None:
+            return values[rows, cols], None
+        own = [slice(None) if size == 1 else part
+               for size, part in zip(mask.shape, (rows, cols), strict=False)]  # fmt: skip
+        return values[rows, cols], mask[tuple(own)]
+
+    return read
+
+
+def find_bands(read: Read, shape: tuple[int, int, int]) -> np.ndarray:
+    """Return the bands with any valid value; there must be a pixel that is valid in all of them.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> values = np.ones((2, 2, 3))
+    >>> values[..., 1] = np.nan
+    >>> find_bands(reader(values, None), values.shape)
+    array([0, 2])
+    """
+    alive = np.zeros(shape[2], dtype=bool)
+    whole = False
+    for rows in _strips(shape):
+        values, mask = read(rows, slice(0, shape[1]))
+        check_values(values)
+        valid = valid_elements(values, mask)
+        alive |= valid.any(axis=(0, 1))
+        whole = whole or bool(valid.all(axis=2).any())
+    bands = np.flatnonzero(alive)
+    if len(bands) == 0:
+        raise ValueError(NO_VALUE)
+    if not whole and not _any_pixel(read, shape, bands):
+        raise ValueError(NO_PIXEL)
+    return bands
+
+
+def _any_pixel(read: Read, shape: tuple[int, int, int], bands: np.ndarray) -> bool:
+    """Tell whether any pixel is valid in all of some bands."""
+    if len(bands) == shape[2]:
+        return False
+    blocks = (read(rows, slice(0, shape[1])) for rows in _strips(shape))
+    return any(valid_elements(*block)[..., bands].all(axis=2).any() for block in blocks)
+
+
+def _strips(shape: tuple[int, int, int]) -> Iterator[slice]:
+    """Yield rows that are streamed together."""
+    height = max(1, STREAMED // (shape[1] * shape[2]))
+    for start in range(0, shape[0], height):
+        yield slice(start, min(start + height, shape[0]))
+
+
+def noise_sample(read: Read, shape: tuple[int, int, int]) -> tuple[np.ndarray, np.ndarray | None]:
+    """Return values and mask of what the noise is estimated on: all, or a mosaic of regions."""
+    rows, cols = shape[:2]
+    if rows * cols <= MOSAIC**2:
+        return read(slice(0, rows), slice(0, cols))
+    parts = [_regions(length) for length in (rows, cols)]
+    blocks = [[_with_mask(*read(r, c)) for c in parts[1]] for r in parts[0]]
+    values = np.concatenate([np.concatenate([b[0] for b in line], axis=1) for line in blocks])
+    mask = np.concatenate([np.concatenate([b[1] for b in line], axis=1) for line in blocks])
+    return values, None if mask.all() else mask
+
+
+def _regions(length: int) -> list[slice]:
+    """Return up to four parts of an axis, spread evenly; the whole axis where it is short."""
+    side = MOSAIC // REGIONS
+    if length <= MOSAIC:
+        return [slice(0, length)]
+    starts = np.linspace(0, length - side, REGIONS).astype(int)
+    return [slice(int(start), int(start) + side) for start in starts]
+
+
+def _with_mask(values: np.ndarray, mask: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
+    return values, valid_elements(values, mask)
