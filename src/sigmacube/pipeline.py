@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sigmacube._version import __version__
-from sigmacube.core.factors import Factors, ParallelMap
+from sigmacube.core.factors import Factors
 from sigmacube.core.functionals import ErrorModel
 from sigmacube.core.overlap import combine
-from sigmacube.core.parallel import parallel
+from sigmacube.core.parallel import ParallelMap, parallel
 from sigmacube.core.scene import Scene
-from sigmacube.core.solve import dominant_directions, solve_windows
+from sigmacube.core.solve import dominant_directions, solve_windows, spectral_energy
 from sigmacube.core.solvers import Solver, SvdSolver
 from sigmacube.core.windows import WindowGrid, WindowSpec
 from sigmacube.cube import Cube
@@ -124,6 +124,7 @@ def denoise(
             scene.grid,
             scene.noise,
             solved.solutions,
+            spectral_energy(white, scene.grid),
             solved.n_valid,
             finite_noise=finite_noise and overlap == "exact",
             weighting=weights,
@@ -176,12 +177,10 @@ def make_solver(solver: str | Solver, rank: int | str, grid: WindowGrid) -> Solv
     """Return the solver for a name, with the rank checked against the windows."""
     rows, cols, bands = grid.window
     most = min(rows * cols, bands)
-    if rank != "auto" and (
-        isinstance(rank, str | bool | float) or not 1 <= rank <= most
-    ):
+    if rank != "auto" and (isinstance(rank, str | bool | float) or not 1 <= rank <= most):
         raise ValueError(
-            f"Invalid rank {rank!r}. It must be 'auto' or an int from 1 to {most}, the smaller side "
-            f"of a {rows * cols}×{bands} window."
+            f"Invalid rank {rank!r}. It must be 'auto' or an int from 1 to {most}, the smaller "
+            f"side of a {rows * cols}×{bands} window."
         )
     if callable(solver):
         return solver

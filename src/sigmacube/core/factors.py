@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -14,14 +14,13 @@ from sigmacube.core.rank import count_signal, noise_edge
 from sigmacube.core.solvers.base import PatchSolution
 from sigmacube.core.windows import WindowGrid
 
-__all__ = ["Factors", "ParallelMap"]
-
-ParallelMap = Callable[[Callable, Iterable], list]
+__all__ = ["Factors"]
 
 # Windows overlap so much that their errors are nearly the same noise seen through different
 # subspaces; the best mean leans on the best windows, more than inverse variances would. The fourth
 # power of the precision was the best of those tried (decision record 0003).
 PRECISION_POWER = 4
+MISFIT_MARGIN = 15.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,6 +41,8 @@ class Factors:
     """(I, K, J, rank) d, zero beyond a window's rank."""
     residual: np.ndarray
     """(I, K, J) sum of squares of whitened patch minus estimate."""
+    energy: np.ndarray
+    """(rows, cols, K) sum of squares of every whitened spectrum, per band window."""
     n_valid: np.ndarray
     """(I, J) pixels of each window that are not masked."""
     finite_noise: bool = True
@@ -55,6 +56,7 @@ class Factors:
         grid: WindowGrid,
         noise: Noise,
         solutions: Sequence[Sequence[Sequence[PatchSolution]]],
+        energy: np.ndarray,
         n_valid: np.ndarray,
         *,
         finite_noise: bool,
@@ -77,7 +79,9 @@ class Factors:
                     right[i, k, j, :r] = solution.right.T
                     values[i, k, j, :r] = solution.singular_values
                     residual[i, k, j] = solution.residual
-        return cls(grid, noise, left, right, values, residual, n_valid, finite_noise, weighting)
+        return cls(
+            grid, noise, left, right, values, residual, energy, n_valid, finite_noise, weighting
+        )
 
     @cached_property
     def ranks(self) -> np.ndarray:
@@ -97,19 +101,33 @@ class Factors:
         return signal
 
     @cached_property
+    def is_signal(self) -> np.ndarray:
+        """(I, K, J, rank) one for components above the noise edge, zero for the others."""
+        components = np.arange(self.singular_values.shape[-1])
+        return (components < self.n_signal[..., None]).astype(np.float64)
+
+    @cached_property
+    def signal_leverage(self) -> np.ndarray:
+        """(I, K, J, rows, cols) a_u of the components above the noise edge.
+
+        Weights rest on it. Components of pure noise must not count: weights that follow the noise
+        would bias it.
+        """
+        return np.einsum("ikjr,ikjrhw,ikjrhw->ikjhw", self.is_signal, self.left, self.left)
+
+    @cached_property
     def influence(self) -> np.ndarray:
         """(I, K, J, rank) scale of each component in the first-order error.
 
         One for a strong component, zero for pure noise; the fourth root of the near-edge inflation
         in between, because a variance holds U and V each twice.
         """
-        signal = np.arange(self.singular_values.shape[-1]) < self.n_signal[..., None]
         if not self.finite_noise:
-            return signal.astype(np.float64)
+            return self.is_signal
         scale = np.zeros_like(self.singular_values)
         bands = self.grid.bands.size
         for n in np.unique(self.n_valid):
-            here = signal & (self.n_valid == n)[:, None, :, None]
+            here = (self.is_signal > 0) & (self.n_valid == n)[:, None, :, None]
             values = self.singular_values[here]
             scale[here] = near_edge_inflation(values, int(max(n, 1)), bands) ** 0.25
         return scale
@@ -117,8 +135,7 @@ class Factors:
     @cached_property
     def noise_power(self) -> np.ndarray:
         """(I, K, J) variance per element of the components that are pure noise, q in theory."""
-        is_noise = np.arange(self.singular_values.shape[-1]) >= self.n_signal[..., None]
-        power = np.sum(np.square(self.singular_values) * is_noise, axis=-1)
+        power = np.sum(np.square(self.singular_values) * (1 - self.is_signal), axis=-1)
         return power / np.maximum(self.n_valid[:, None, :] * self.grid.bands.size, 1)
 
     @cached_property
@@ -134,15 +151,38 @@ class Factors:
         return np.divide(removed, freedom, out=np.full(removed.shape, np.nan), where=freedom > 0)
 
     @cached_property
+    def misfit(self) -> np.ndarray:
+        """(I, K, J, rows, cols) squared error per band that a window's model makes at a pixel.
+
+        The sum of squares left of a spectrum exceeds its degrees of freedom (P − r)(1 − a_u) by
+        noise that is common to all windows over the pixel; what a window has above the best of
+        them, beyond MISFIT_MARGIN, is signal that it missed.
+        """
+        grid, bands = self.grid, self.grid.bands.size
+        excess = np.empty((*self.left.shape[:3], *self.left.shape[4:]))
+        best = np.full((*grid.cube_shape[:2], grid.shape[2]), np.inf)
+        power = np.square(self.singular_values) * self.is_signal
+        fitted = np.einsum("ikjr,ikjrhw,ikjrhw->ikjhw", power, self.left, self.left)
+        freedom = (bands - self.n_signal[..., None, None]) * (1 - self.signal_leverage)
+        for i, k, j in np.ndindex(excess.shape[:3]):
+            rows, cols, _ = grid.slices(i, j, k)
+            excess[i, k, j] = self.energy[rows, cols, k] - fitted[i, k, j] - freedom[i, k, j]
+            here = best[rows, cols, k]
+            np.minimum(here, excess[i, k, j], out=here)
+        for i, k, j in np.ndindex(excess.shape[:3]):
+            rows, cols, _ = grid.slices(i, j, k)
+            excess[i, k, j] -= best[rows, cols, k]
+        return np.maximum(excess - MISFIT_MARGIN, 0) / bands
+
+    @cached_property
     def pixel_weights(self) -> np.ndarray:
         """(I, K, J, rows, cols) weight of every window at each of its pixels, not normalised."""
         if self.weighting == "uniform":
             return np.ones((*self.left.shape[:3], *self.left.shape[4:]))
-        # Components of pure noise must not count: weights that follow the noise would bias it.
-        signal = np.arange(self.left.shape[3]) < self.n_signal[..., None]
-        a = np.einsum("ikjr,ikjrhw,ikjrhw->ikjhw", signal.astype(np.float64), self.left, self.left)
+        a = self.signal_leverage
         b = np.maximum(self.n_signal, 1)[..., None, None] / self.grid.bands.size
-        return (a + b - a * b) ** -PRECISION_POWER
+        variance = a + b - a * b + self.noise_power[..., None, None]
+        return (variance + self.misfit) ** -PRECISION_POWER
 
     @cached_property
     def weight_sum(self) -> np.ndarray:

@@ -1,8 +1,8 @@
 """Variance of any linear functional of the estimate, and the covariance of a pixel's spectrum.
 
 For weights c on the cube, each window sees its share C_a of them and passes on
-T_a(C_a) = P_U C_a + C_a P_V − P_U C_a P_V. With h the sum of these over all windows, the variance of
-Σ c Ŵ is Σ h², exactly what the noise does to the weighted mean to first order.
+T_a(C_a) = P_U C_a + C_a P_V − P_U C_a P_V. With h the sum of these over all windows, the variance
+of Σ c Ŵ is Σ h², exactly what the noise does to the weighted mean to first order.
 """
 
 from __future__ import annotations
@@ -108,8 +108,8 @@ def _dense(weights: Weights, shape: tuple[int, int, int]) -> np.ndarray:
     dense = np.asarray(weights, dtype=np.float64)
     if dense.shape != shape:
         raise ValueError(
-            f"Invalid weights of shape {dense.shape}. They must have the shape of the cube, {shape}, "
-            "or be a mapping from (row, col, band) to a weight."
+            f"Invalid weights of shape {dense.shape}. They must have the shape of the cube, "
+            f"{shape}, or be a mapping from (row, col, band) to a weight."
         )
     return dense
 
@@ -166,7 +166,10 @@ def _stacked(
         scale = factors.influence[i, k, j]
         u = factors.left[i, k, j] * scale[:, None, None]
         own = u[:, row - rows.start, col - cols.start]
-        here = (slice(rows.start - top, rows.stop - top), slice(cols.start - side, cols.stop - side))
+        here = (
+            slice(rows.start - top, rows.stop - top),
+            slice(cols.start - side, cols.stop - side),
+        )
         fields[n][here] = np.tensordot(own, u, axes=1)
         v[n, :, bands] = factors.right[i, k, j] * scale[:, None]
         weight = factors.pixel_weights[i, k, j][row - rows.start, col - cols.start]

@@ -115,7 +115,7 @@ class Noise:
 
     def select(self, bands: np.ndarray) -> Noise:
         """Return the noise of some of the bands."""
-        if np.ndim(self.value) == 0:
+        if not isinstance(self.value, np.ndarray):
             return Noise(self.value, len(bands))
         part = self.value[bands] if self.is_diagonal else self.value[np.ix_(bands, bands)]
         return Noise(part, len(bands))

@@ -6,9 +6,22 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Protocol
 
-__all__ = ["default_workers", "parallel"]
+__all__ = ["ParallelMap", "default_workers", "parallel"]
+
+
+class ParallelMap(Protocol):
+    """A map over items that may run in parallel, with results in the order of the items."""
+
+    def __call__(
+        self,
+        function: Callable[[Any], Any],
+        items: Iterable,
+        done: Callable[[int], None] | None = None,
+    ) -> list:
+        """Return ``[function(item) for item in items]``; ``done(n)`` as the n-th is ready."""
+        ...
 
 
 def default_workers() -> int:
@@ -17,7 +30,7 @@ def default_workers() -> int:
 
 
 @contextmanager
-def parallel(workers: int | None = None) -> Iterator[Callable[..., list]]:
+def parallel(workers: int | None = None) -> Iterator[ParallelMap]:
     """Yield ``run(function, items, done=None)``, which maps a function over items in threads.
 
     BLAS is held to one thread: on matrices as small as a window two are slower than one. Results

@@ -60,7 +60,7 @@ def near_edge_inflation(singular_values: np.ndarray, n_pixels: int, n_bands: int
     --------
     >>> import numpy as np
     >>> near_edge_inflation(np.array([1000.0, 70.0, 36.0]), 400, 224).round(2)
-    array([1.  , 1.12, 2.01])
+    array([1.  , 1.1 , 1.88])
     """
     larger, smaller = max(n_pixels, n_bands), max(min(n_pixels, n_bands), 1)
     beta = smaller / larger

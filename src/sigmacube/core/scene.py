@@ -93,7 +93,8 @@ def valid_parts(values: np.ndarray, mask: np.ndarray | None) -> tuple[np.ndarray
     bands = np.flatnonzero(valid.any(axis=(0, 1)))
     if len(bands) == 0:
         raise ValueError("Invalid cube: no value is finite and unmasked. There must be some.")
-    pixels = valid.all(axis=2) if len(bands) == values.shape[2] else valid[..., bands].all(axis=2)
+    kept = valid if len(bands) == values.shape[2] else valid[..., bands]
+    pixels = np.all(kept, axis=2)
     if not pixels.any():
         raise ValueError(
             "Invalid cube: no pixel is valid in all bands that hold data. Mask bands that are "

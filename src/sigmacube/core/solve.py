@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from sigmacube.core.eigen import leading_eigenpairs
-from sigmacube.core.factors import ParallelMap
+from sigmacube.core.parallel import ParallelMap
 from sigmacube.core.rank import noise_edge
 from sigmacube.core.solvers import PatchSolution, Solver, SvdSolver
 from sigmacube.core.windows import Axis, WindowGrid
 
-__all__ = ["dominant_directions", "solve_windows"]
+__all__ = ["dominant_directions", "solve_windows", "spectral_energy"]
 
 # Windows that are looked at to learn how many components the scene's windows need, per axis.
 PILOTS = 3
@@ -58,12 +58,17 @@ def solve_windows(
     """
     per_row = grid.shape[1] * grid.shape[2]
     total = grid.shape[0] * per_row
-    done = None if progress is None else lambda n: progress(n * per_row, total)
-    shared_grams = isinstance(solver, SvdSolver) and _grams_pay(grid)
-    solve_row = _row_by_grams if shared_grams else _row_by_patches
-    solutions = run(
-        lambda i: solve_row(white, valid, grid, solver, i), range(grid.shape[0]), done=done
-    )
+
+    def solve_row(i: int) -> list[list[PatchSolution]]:
+        if isinstance(solver, SvdSolver) and _grams_pay(grid):
+            return _row_by_grams(white, valid, grid, solver, i)
+        return _row_by_patches(white, valid, grid, solver, i)
+
+    def report(n_rows: int) -> None:
+        if progress is not None:
+            progress(n_rows * per_row, total)
+
+    solutions = run(solve_row, range(grid.shape[0]), done=report)
     counts = [[int(np.count_nonzero(valid[grid.slices(i, j)[:2]])) for j in range(grid.shape[1])]
               for i in range(grid.shape[0])]  # fmt: skip
     return SolvedWindows(solutions, np.array(counts))
@@ -156,6 +161,12 @@ def _window_grams(strip: np.ndarray, axis: Axis) -> Iterator[np.ndarray]:
         for cell in range(first + 1, last):
             gram += cells[cell]
         yield gram
+
+
+def spectral_energy(white: np.ndarray, grid: WindowGrid) -> np.ndarray:
+    """Return (rows, cols, band windows) the sum of squares of every spectrum."""
+    parts = (white[..., s : s + grid.bands.size] for s in grid.bands.starts)
+    return np.stack([np.einsum("rcv,rcv->rc", part, part) for part in parts], axis=-1)
 
 
 def dominant_directions(white: np.ndarray, grid: WindowGrid, run: ParallelMap) -> np.ndarray | None:
