@@ -301,6 +301,15 @@ class _Pairs:
         """Number of window pairs in a pair of lines."""
         return self.pixels.shape[1] * self.pixels.shape[2]
 
+    def sum_bands(self, coefficients: np.ndarray, where: np.ndarray) -> np.ndarray:
+        """Return Σ coefficients (c, pairs, p) · t_ab, (c, p, v), for pairs at flat positions."""
+        terms = self.bands.reshape(-1, self.bands.shape[-1])
+        n, _, n_pixels = coefficients.shape
+        total = np.empty((n, n_pixels, terms.shape[1]), dtype=PRECISION)
+        for cell in range(n):  # one cell's pairs stay in cache
+            np.matmul(coefficients[cell].T, terms[where[cell]], out=total[cell])
+        return total
+
     def grams(self, where: np.ndarray, rank: int) -> np.ndarray:
         """Return the leading block of U_bᵀU_a for pairs at flat positions."""
         return self.pixels.reshape(-1, *self.pixels.shape[3:])[:, :rank, :rank][where]
@@ -501,8 +510,12 @@ class _Cells:
         n, w, r, p = self.left.shape
         pixel = self.left * self._of_windows(self.scene.amplitude[:, :, :r])[..., None]
         pixel *= self.weights[:, :, None, :]
-        bands = self._of_windows(self.scene.output[:, :, :r]).reshape(n, w * r, -1)
-        return np.swapaxes(pixel.reshape(n, w * r, p), 1, 2) @ bands
+        pixel = pixel.reshape(n, w * r, p)
+        output, line = self.scene.output[:, :, :r], self.lines[:, None]
+        mean = np.empty((n, p, output.shape[3]))
+        for cell, windows in enumerate(self.group.windows):  # one cell's factors stay in cache
+            np.matmul(pixel[cell].T, output[line, windows].reshape(w * r, -1), out=mean[cell])
+        return mean
 
     def exact_variance(self, pairs: _Pairs) -> np.ndarray:
         """Return Σ_ab w_a w_b cov_ab, (c, p, v).
@@ -532,8 +545,9 @@ class _Cells:
             s_sum[:, own] += s[:, :, :per_line].sum(axis=2) + s[:, :, per_line:].sum(axis=2) / 2
             s_sum[:, others][:, per_line:] += s[:, :, per_line:].sum(axis=1) / 2
 
-        t = pairs.bands.reshape(-1, pairs.bands.shape[-1])[np.concatenate(positions, axis=1)]
-        variance = np.swapaxes(np.concatenate(coefficients, axis=1), 1, 2) @ t
+        variance = pairs.sum_bands(
+            np.concatenate(coefficients, axis=1), np.concatenate(positions, axis=1)
+        )
         v = self._of_windows(pairs.output[:, :, :rank])
         b = np.einsum("cwrv,cwrv->cwv", v, v)
         mean_a = np.sum(w * a, axis=1, keepdims=True)
