@@ -194,9 +194,15 @@ def take_survey(
     noise: float | np.ndarray | str | None,
     options: Options,
     run: ParallelMap,
+    *,
+    bands: np.ndarray | None = None,
 ) -> Survey:
-    """Learn what the parts of a scene need to know of the whole: one pass, in bounded memory."""
-    bands = find_bands(read, shape)
+    """Learn what the parts of a scene need to know of the whole: one pass, in bounded memory.
+
+    ``bands`` are those that hold data, where they have been looked for already (`find_bands`).
+    """
+    if bands is None:
+        bands = find_bands(read, shape)
     value, origin = settle_noise(read, shape, noise)
     survey = Survey(shape, bands, value, origin, options.window, options.step)
     solver = make_solver(options.solver, options.rank, survey.grid)

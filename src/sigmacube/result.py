@@ -92,6 +92,10 @@ class DenoisedCube:
             raise ValueError(f"Invalid pixel ({row}, {col}). The cube has {rows}×{cols} pixels.")
         return self._known_errors().spectral_covariance(row, col)
 
+    def has_values(self) -> np.ndarray:
+        """Return (band,) True for bands with any value that is not masked."""
+        return np.asarray(np.isfinite(self.estimate).any(axis=(0, 1)))
+
     def to_xarray(self) -> xr.Dataset:
         """Return the CF-1.11 dataset that `save` writes."""
         from sigmacube.io import dataset

@@ -51,6 +51,15 @@ class Survey:
     correlation: NoiseCorrelation | None = None
     """How kept components of pure noise are correlated; None where none are kept."""
 
+    def expected_rank(self, rank: int | str) -> int:
+        """Return the rank that most windows will not exceed, to plan memory with."""
+        if isinstance(rank, int):
+            return rank
+        if self.start is not None:
+            return self.start.shape[1]
+        smaller = min(self.grid.rows.size * self.grid.cols.size, self.grid.bands.size)
+        return max(smaller // 8, min(smaller, 10))
+
     @cached_property
     def model(self) -> Noise:
         """Noise of the bands that hold data."""

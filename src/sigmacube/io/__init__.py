@@ -93,13 +93,18 @@ def open_source(
 ) -> Source:
     """Open a cube without reading it; the options are those of `read`.
 
+    ``path`` may also be the address of a Zarr store that fsspec knows.
+
     Returns
     -------
     Source
         Shape, type and metadata of the cube, and ``read_block(rows, cols)`` for a part of it.
     """
+    address = str(path) if "://" in str(path) else None
     path = Path(path)
-    if not path.exists():
+    if address is not None and path.suffix.lower() != ".zarr":
+        raise ValueError(f"{address}: only Zarr stores (.zarr) are read from an address.")
+    if address is None and not path.exists():
         raise FileNotFoundError(f"{path}: no such file.")
     if path.is_dir() and path.suffix.lower() != ".zarr":
         raise IsADirectoryError(f"{path} is a folder. It must be a file or a .zarr store.")
@@ -110,7 +115,10 @@ def open_source(
     for option, value in given.items():
         if value is not None and option not in found.options:
             raise ValueError(f"Invalid option {option} for {path.name}: {found.name} has none.")
-    source: Source = _load(found.reader)(path, **{key: given[key] for key in found.options})
+    chosen = {key: given[key] for key in found.options}
+    if address is not None:
+        chosen["address"] = address
+    source: Source = _load(found.reader)(path, **chosen)
     if scale is not None:
         source = source.with_scale(scale)
     if nodata is not None:

@@ -54,7 +54,16 @@ def variance_ratio(result: DenoisedCube) -> float:
     level = np.asarray(result.noise, dtype=float)
     variance = np.diag(level) if level.ndim == 2 else level**2
     rows, cols, _ = result.std.shape
-    thin = result.std[:: max(1, rows // 64), :: max(1, cols // 64)]
+    if isinstance(result.std, np.ndarray):
+        thin = result.std[:: max(1, rows // 64), :: max(1, cols // 64)]
+    else:  # stored by chunks: every 64th pixel would read all of them
+        (height, width), _ = _geometry(result)
+        parts = [
+            np.asarray(result.std[top : top + height, left : left + width])
+            for top in _places(rows, height)
+            for left in _places(cols, width)
+        ]
+        thin = np.concatenate([part.reshape(-1, part.shape[2]) for part in parts])
     with np.errstate(divide="ignore", invalid="ignore"):
         ratios = variance / thin.astype(float) ** 2
     ratios = ratios[np.isfinite(ratios) & (ratios > 0)]
@@ -78,7 +87,7 @@ def along_bands(result: DenoisedCube) -> np.ndarray:
     pixel leverage a from the standard deviation. Bands without values are uncorrelated with all
     others.
     """
-    valid = np.isfinite(result.estimate).any(axis=(0, 1))
+    valid = result.has_values()
     places = _exact_spectra(result) if result.error_model is not None else _spectra(result, valid)
     total = np.zeros((int(valid.sum()),) * 2)
     for covariance in places:
@@ -95,7 +104,7 @@ def _places(size: int, side: int) -> list[int]:
 
 
 def _exact_spectra(result: DenoisedCube) -> Iterator[np.ndarray]:
-    valid = np.isfinite(result.estimate).any(axis=(0, 1))
+    valid = result.has_values()
     (height, width), _ = _geometry(result)
     rows, cols, _ = result.estimate.shape
     for top in _places(rows, height):
@@ -109,10 +118,11 @@ def _spectra(result: DenoisedCube, valid: np.ndarray) -> Iterator[np.ndarray]:
     (height, width), _ = _geometry(result)
     rows, cols, _ = result.estimate.shape
     color = _color(result.noise, valid)
+    ratio = variance_ratio(result)
     ranks = result.ranks.reshape(*result.ranks.shape[:2], -1).max(axis=2)
     for top in _places(rows, height):
         for left in _places(cols, width):
-            block = result.estimate[top : top + height, left : left + width, valid]
+            block = np.asarray(result.estimate[top : top + height, left : left + width])[..., valid]
             pixels = block.reshape(-1, block.shape[2]).astype(float)
             pixels = pixels[np.isfinite(pixels).all(axis=1)]
             if len(pixels) == 0:
@@ -126,7 +136,7 @@ def _spectra(result: DenoisedCube, valid: np.ndarray) -> Iterator[np.ndarray]:
             _, vectors = np.linalg.eigh(white @ white.T)
             right = vectors[:, -rank:]
             band_leverage = rank / len(color)
-            leverage = (1 / variance_ratio(result) - band_leverage) / max(1 - band_leverage, 1e-9)
+            leverage = (1 / ratio - band_leverage) / max(1 - band_leverage, 1e-9)
             # Windows over a pixel reach four times their own area, and no further.
             leverage = float(np.clip(leverage, rank / (4 * len(pixels)), 1.0))
             inner = (1 - leverage) * right @ right.T + leverage * np.eye(len(right))
@@ -220,7 +230,7 @@ def _fitted_levels(result: DenoisedCube) -> Iterator[float | None]:
     (height, width), step = _geometry(result)
     rows, cols, _ = result.estimate.shape
     height, width = min(height, rows), min(width, cols)
-    bands = np.flatnonzero(np.isfinite(result.estimate).any(axis=(0, 1)))
+    bands = np.flatnonzero(result.has_values())
     y, x = (
         along_pixels(size, side, stride, 1.0)
         for size, side, stride in zip((height, width), (height, width), step, strict=True)

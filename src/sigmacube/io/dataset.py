@@ -23,7 +23,7 @@ from sigmacube.io.metadata import from_json, to_json
 if TYPE_CHECKING:
     from sigmacube.result import DenoisedCube
 
-__all__ = ["from_result", "to_result", "from_dataarray"]
+__all__ = ["from_result", "to_result", "from_dataarray", "describe", "layout"]
 
 REFERENCES = (
     "Uncertainty Quantification of Hyperspectral Image Denoising Frameworks based on "
@@ -63,7 +63,7 @@ def from_result(result: DenoisedCube) -> xr.Dataset:
     ['estimate_uncertainty']
     """
     metadata = result.metadata
-    dims = _dims(result)
+    dims = _dims(metadata, result.wavelengths)
     name = _name(metadata)
     dataset = xr.Dataset(attrs=_global_attributes(result, dims, name))
     dataset = dataset.assign_coords(_coordinates(result, dims))
@@ -89,6 +89,14 @@ def from_result(result: DenoisedCube) -> xr.Dataset:
     return dataset
 
 
+def layout(
+    metadata: Mapping[str, Any], wavelengths: np.ndarray | None
+) -> tuple[str, tuple[str, str, str]]:
+    """Return the name of the estimate in a dataset, and its dimensions (row, col, band)."""
+    dims = _dims(metadata, wavelengths)
+    return _name(metadata), (dims.row, dims.col, dims.band)
+
+
 def _name(metadata: Mapping[str, Any]) -> str:
     labels = metadata.get("xarray") or {}
     given = str(labels.get("name") or metadata.get("name") or "estimate")
@@ -96,12 +104,11 @@ def _name(metadata: Mapping[str, Any]) -> str:
     return name if name[:1].isalpha() else f"cube_{name}"
 
 
-def _dims(result: DenoisedCube) -> _Dims:
-    labels = result.metadata.get("xarray")
+def _dims(metadata: Mapping[str, Any], centres: np.ndarray | None) -> _Dims:
+    labels = metadata.get("xarray")
     if labels:
         row, col, band = labels["roles"]
         return _Dims(row, col, band, tuple(labels["dims"]))
-    centres = result.wavelengths
     band = "band"
     if centres is not None and len(centres) > 1:
         steps = np.diff(np.asarray(centres, dtype=float))
@@ -424,6 +431,16 @@ def from_dataarray(array: xr.DataArray) -> Cube:
     >>> from_dataarray(array).shape
     (4, 5, 3)
     """
+    ordered, wavelengths, metadata = describe(array)
+    values = ordered.values
+    mask = dataarray_mask(array, values)
+    if mask is not None and mask.all():
+        mask = None
+    return Cube(values, wavelengths, mask, metadata)
+
+
+def describe(array: xr.DataArray) -> tuple[xr.DataArray, np.ndarray | None, dict[str, Any]]:
+    """Return a `DataArray` as (row, col, band), its wavelengths and metadata; nothing is read."""
     if array.ndim != 3:
         raise ValueError(
             f"Invalid DataArray of {array.ndim} dimensions {array.dims}. "
@@ -450,9 +467,9 @@ def from_dataarray(array: xr.DataArray) -> Cube:
         metadata |= {"fwhm": fwhm} if fwhm is not None else {}
         metadata |= {"wavelength_units": units} if isinstance(units, str) else {}
         metadata |= {"notes": [note]} if note else {}
-    values = ordered.values
-    mask = _dataarray_mask(array, values, metadata)
-    return Cube(values, wavelengths, mask, metadata | _dataarray_place(array))
+    nodata = _nodata(array)
+    metadata |= {} if nodata is None else {"nodata": nodata}
+    return ordered, wavelengths, metadata | _dataarray_place(array)
 
 
 def _roles(array: xr.DataArray) -> tuple[str, str, str]:
@@ -507,17 +524,20 @@ def _band_coordinate(array: xr.DataArray, dim: str) -> xr.DataArray | None:
     return None
 
 
-def _dataarray_mask(
-    array: xr.DataArray, values: np.ndarray, metadata: dict[str, Any]
-) -> np.ndarray | None:
+def _nodata(array: xr.DataArray) -> float | None:
     nodata = array.attrs.get("_FillValue", array.attrs.get("missing_value"))
+    return None if nodata is None else float(nodata)
+
+
+def dataarray_mask(array: xr.DataArray, values: np.ndarray) -> np.ndarray | None:
+    """Return where values of a `DataArray` are not its no-data value; None where it has none."""
+    nodata = _nodata(array)
     if nodata is None:
         return None
-    metadata["nodata"] = float(nodata)
     valid = values != np.asarray(nodata, dtype=values.dtype)
     if values.dtype.kind == "f":
         valid &= np.isfinite(values)
-    return None if valid.all() else valid
+    return valid
 
 
 def _dataarray_place(array: xr.DataArray) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from sigmacube.io.metadata import merged, read_sidecar
 from sigmacube.io.source import Source
 from sigmacube.io.wavelengths import numbers, to_nanometres
 
-__all__ = ["open_source", "read_header", "write_raster", "DATA_SUFFIXES"]
+__all__ = ["open_source", "pair", "read_header", "write_raster", "DATA_SUFFIXES"]
 
 DATA_SUFFIXES = (
     "",
@@ -70,7 +70,7 @@ def open_source(path: Path, *, data: Path | None = None) -> Source:
     data
         The binary file, where its name does not follow from the header's.
     """
-    header_path, data_path = _pair(path, data)
+    header_path, data_path = pair(path, data)
     try:
         return _source(header_path, data_path, read_header(header_path))
     except ValueError as error:
@@ -178,7 +178,7 @@ def _check_no_padding(path: Path, found: Mapping[str, str], fields: Mapping[str,
         )
 
 
-def _pair(path: Path, data: Path | None) -> tuple[Path, Path]:
+def pair(path: Path, data: Path | None) -> tuple[Path, Path]:
     """Return (header, binary file)."""
     if path.suffix.lower() != ".hdr":
         for header in (path.with_name(path.name + ".hdr"), path.with_suffix(".hdr")):

@@ -35,12 +35,19 @@ def library() -> ModuleType:
 
 
 def open_source(
-    path: Path, *, variable: str | None = None, axes: str | Sequence[str] | None = None
+    path: Path,
+    *,
+    variable: str | None = None,
+    axes: str | Sequence[str] | None = None,
+    address: str | None = None,
 ) -> Source:
-    """Open the cube of a Zarr group or array; blocks are read from the chunks they touch."""
+    """Open the cube of a Zarr group or array; blocks are read from the chunks they touch.
+
+    ``address`` is where the store lies if not on a local disk, such as ``s3://bucket/cube.zarr``.
+    """
     zarr = library()
     try:
-        root = zarr.open(path, mode="r")
+        root = zarr.open(address or path, mode="r")
         attrs = dict(root.attrs)
         if isinstance(root, zarr.Array):
             arrays: list[tuple[str, Any]] = [(path.stem, root)]

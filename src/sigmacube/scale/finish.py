@@ -1,0 +1,176 @@
+"""From finished tiles to the output that the user named."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sigmacube import io
+from sigmacube.io import dataset as labelled
+from sigmacube.io.atomic import commit, remove
+from sigmacube.io.zarr import library
+from sigmacube.result import DenoisedCube
+from sigmacube.scale.faults import passing
+from sigmacube.scale.job import Job
+from sigmacube.scale.stored import StoredCube
+
+__all__ = ["StoredResult", "create_arrays", "write_output"]
+
+
+@dataclass(frozen=True, eq=False)
+class StoredResult(DenoisedCube):
+    """A result whose cubes lie in a store and are read by piece."""
+
+    bands: np.ndarray | None = None
+    """Indices of the bands that hold values."""
+
+    def has_values(self) -> np.ndarray:
+        """Return (band,) True for bands with any value that is not masked."""
+        flags = np.zeros(self.estimate.shape[2], dtype=bool)
+        flags[self.bands] = True
+        return flags
+
+
+def create_arrays(job: Job) -> None:
+    """Make the empty cubes that tiles are written to, one chunk never belonging to two tiles."""
+    import dask.array as da
+    import xarray as xr
+
+    rows, cols, bands = job.survey.shape
+    chunk_rows, chunk_cols, chunk_bands = job.tiles.chunks
+    chunks = (chunk_bands, chunk_rows, chunk_cols)
+    dims = job.settings["dims"]
+    empty = da.full((bands, rows, cols), np.nan, dtype=job.settings["dtype"], chunks=chunks)
+    variables = dict.fromkeys(job.names.values(), ((dims[2], *dims[:2]), empty))
+    fill = np.array(np.nan, job.settings["dtype"])[()]
+    encoding = {name: {"chunks": chunks, "_FillValue": fill} for name in variables}
+    root = library().open_group(job.store, mode="a", zarr_format=3)
+    for name in list(root.array_keys()):
+        del root[name]  # of an earlier attempt
+    xr.Dataset(variables).to_zarr(
+        job.store, mode="a", compute=False, zarr_format=3, consolidated=False, encoding=encoding
+    )
+
+
+def write_output(job: Job, output: str) -> None:
+    """Write the output of a run whose tiles are all done."""
+    if job.settings["address"] is not None:
+        _complete_store(job)
+        return
+    path = Path(output)
+    if path.suffix.lower() == ".zarr":
+        store = Path(job.store)
+        _complete_store(job)
+        _sweep(store)
+        passing("rename-before")
+        commit([store], [path])
+    else:
+        _write_files(job, path)
+    passing("rename-after")
+
+
+def _complete_store(job: Job) -> None:
+    """Add coordinates, noise, window maps and attributes to the store of a run."""
+    made = labelled.from_result(_result(job, lazy=True))
+    root = library().open_group(job.store, mode="r+")
+    cubes = set(job.names.values())
+    for name in [name for name in root.array_keys() if name not in cubes]:
+        del root[name]  # of an earlier attempt
+    passing("metadata-before")
+    small = made.drop_vars([*cubes])
+    encoding = {str(k): {"_FillValue": _fill(v, k in small.data_vars)}
+                for k, v in small.variables.items()}  # fmt: skip
+    attrs, small.attrs = small.attrs, {}
+    small.to_zarr(job.store, mode="a", zarr_format=3, consolidated=False, encoding=encoding)
+    passing("metadata-during")
+    for name in cubes:
+        extra = {"coordinates": made[name].encoding.get("coordinates")}
+        found = {**made[name].attrs, **{k: v for k, v in extra.items() if v}}
+        root[name].update_attributes({str(k): _plain(v) for k, v in found.items()})
+    # The attributes that make the store a result come last.
+    root.update_attributes({str(key): _plain(value) for key, value in attrs.items()})
+    passing("metadata-after")
+
+
+def _fill(variable: Any, data: bool) -> Any:
+    return np.array(np.nan, variable.dtype)[()] if data and variable.dtype.kind == "f" else None
+
+
+def _plain(value: Any) -> Any:
+    """Return an attribute as JSON knows it."""
+    if isinstance(value, np.ndarray | np.generic):
+        return value.tolist()
+    return [_plain(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def _sweep(store: Path) -> None:
+    """Remove what killed writers left of chunks they had not renamed."""
+    for folder, _, names in os.walk(store):
+        for name in names:
+            if name.endswith(".partial"):
+                Path(folder, name).unlink()
+
+
+def _write_files(job: Job, path: Path) -> None:
+    """Write netCDF, ENVI or GeoTIFF in order, under other names, and rename them."""
+    writer = io._writer(path)
+    uncertainty = job.options.uncertainty
+    finals: list[Path] = writer.files(path, uncertainty=uncertainty, rejected=False)
+    every: list[Path] = writer.files(path, uncertainty=True, rejected=True)
+    folder = Path(job.folder.place, "output")
+    remove(folder)
+    folder.mkdir()
+    temporary = [folder / final.name for final in finals]
+    passing("metadata-before")
+    lazy = path.suffix.lower() in (".nc", ".nc4")
+    names = dict(zip(finals, temporary, strict=True))
+    writer.write(_result(job, lazy=lazy), names, path, job.settings["dtype"])
+    passing("metadata-after")
+    for file in temporary:
+        with file.open("rb+") as opened:
+            os.fsync(opened.fileno())
+    passing("rename-before")
+    commit(temporary, finals, [file for file in every if file not in finals])
+
+
+def _result(job: Job, *, lazy: bool) -> StoredResult:
+    """Return the result in the store; with Dask arrays, or as cubes for plane-wise writers."""
+    source, survey = job.origin.open(), job.survey
+    cubes = {what: _view(array, lazy) for what, array in job.arrays.items()}
+    maps = window_maps(job, job.finished(check=False).values())
+    return StoredResult(
+        estimate=cubes["estimate"],
+        std=cubes.get("std"),
+        ranks=maps["ranks"],
+        noise=survey.noise,
+        residual_ratio=maps["residual_ratio"],
+        wavelengths=source.wavelengths,
+        metadata=dict(source.metadata),
+        settings=job.options.described(survey),
+        bands=survey.bands,
+    )
+
+
+def _view(array: Any, lazy: bool) -> Any:
+    if not lazy:
+        return StoredCube(array)
+    import dask.array as da
+
+    return da.from_zarr(array).transpose(1, 2, 0)
+
+
+def window_maps(job: Job, records: Iterable[Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
+    """Put the maps of windows together from the records of the tiles, in their order."""
+    grid = job.survey.grid
+    shape = grid.shape if len(grid.bands) > 1 else grid.shape[:2]
+    maps = {"ranks": np.zeros(shape, dtype=np.int64), "residual_ratio": np.full(shape, np.nan)}
+    for tile, record in zip(job.tiles, records, strict=True):
+        rows, cols = tile.windows(grid)
+        for name, whole in maps.items():
+            whole[slice(*rows), slice(*cols)] = record[name]
+    return maps

@@ -1,0 +1,242 @@
+"""One run over the tiles of a scene: what it is, and how a worker computes one tile of it.
+
+A worker is told no more than a folder and the number of a tile. The folder holds the run's settings
+(``run.json``), the survey of the scene (``survey.npz``), one record per finished tile, and the
+address of the store that results go to. Everything a tile needs it reads itself.
+"""
+
+from __future__ import annotations
+
+import io as bytes_io
+import json
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import Any
+
+import numpy as np
+
+from sigmacube.core.overlap import NoiseCorrelation
+from sigmacube.core.parallel import parallel
+from sigmacube.core.survey import Survey
+from sigmacube.pipeline import Options, Part, per_window, solve_part
+from sigmacube.scale.faults import passing
+from sigmacube.scale.folder import Folder
+from sigmacube.scale.origin import Origin
+from sigmacube.scale.tiles import Tile, TileGrid
+
+__all__ = ["Job", "compute_tile", "from_npz", "to_npz"]
+
+
+def to_npz(arrays: Mapping[str, Any]) -> bytes:
+    """Return arrays as the bytes of an .npz file."""
+    buffer = bytes_io.BytesIO()
+    np.savez(buffer, allow_pickle=False, **{key: np.asarray(arrays[key]) for key in arrays})
+    return buffer.getvalue()
+
+
+def from_npz(content: bytes) -> dict[str, np.ndarray]:
+    """Return the arrays of an .npz file; nothing in it is executed."""
+    with np.load(bytes_io.BytesIO(content), allow_pickle=False) as file:
+        return {key: file[key] for key in file.files}
+
+
+@dataclass(frozen=True, eq=False)
+class Job:
+    """A run, as its folder tells it."""
+
+    folder: Folder
+    settings: Mapping[str, Any]
+    """Content of ``run.json``."""
+
+    @cached_property
+    def options(self) -> Options:
+        """How windows are solved."""
+        given = dict(self.settings["options"])
+        for key in ("window", "step"):
+            given[key] = tuple(given[key]) if isinstance(given[key], list) else given[key]
+        return Options(**given)
+
+    @cached_property
+    def origin(self) -> Origin:
+        """The input."""
+        mask = self.folder.read("mask.npz")
+        return Origin(
+            self.settings["input"],
+            self.settings["reading"],
+            None if mask is None else from_npz(mask)["mask"],
+        )
+
+    @cached_property
+    def _stored(self) -> dict[str, np.ndarray]:
+        content = self.folder.read("survey.npz")
+        if content is None:
+            raise FileNotFoundError(f"{self.folder.place}: the survey is missing.")
+        return from_npz(content)
+
+    @cached_property
+    def survey(self) -> Survey:
+        """What is known of the whole scene."""
+        found, options = self._stored, self.options
+        noise = found["noise"]
+        table = found.get("correlation")
+        return Survey(
+            shape=tuple(int(size) for size in found["shape"]),  # type: ignore[arg-type]
+            bands=found["bands"],
+            noise=float(noise) if noise.ndim == 0 else noise,
+            noise_source=str(found["noise_source"]),
+            window=options.window,
+            step=options.step,
+            start=found.get("start"),
+            correlation=None if table is None else NoiseCorrelation(table),
+        )
+
+    @cached_property
+    def tiles(self) -> TileGrid:
+        """The tiles."""
+        rows, cols = (int(side) for side in self._stored["tile"])
+        return TileGrid.create(self.survey.shape, (rows, cols))
+
+    @property
+    def digest(self) -> str:
+        """Digest of the input's values."""
+        return str(self._stored["digest"])
+
+    def store_survey(self, survey: Survey, tile: tuple[int, int], digest: str) -> None:
+        """Keep the survey for the workers, and for a run that goes on later."""
+        arrays: dict[str, Any] = {
+            "shape": survey.shape,
+            "bands": survey.bands,
+            "noise": survey.noise,
+            "noise_source": survey.noise_source,
+            "tile": tile,
+            "digest": digest,
+        }
+        if survey.start is not None:
+            arrays["start"] = survey.start
+        if survey.correlation is not None:
+            arrays["correlation"] = survey.correlation.table
+        self.folder.write("survey.npz", to_npz(arrays))
+
+    @property
+    def store(self) -> str:
+        """The Zarr store that tiles are written to."""
+        return self.settings["address"] or f"{self.folder.place}/cube.zarr"
+
+    @cached_property
+    def arrays(self) -> dict[str, Any]:
+        """The stored cubes, by what they hold: estimate, std."""
+        from sigmacube.io.zarr import library
+
+        root = library().open_group(self.store, mode="r+")
+        return {what: root[name] for what, name in self.names.items()}
+
+    @property
+    def names(self) -> dict[str, str]:
+        """Names of the cubes in the store, by what they hold."""
+        name = self.settings["name"]
+        both = {"estimate": name, "std": f"{name}_uncertainty"}
+        return both if self.options.uncertainty else {"estimate": name}
+
+    def write(self, tile: Tile, part: Part) -> list[int]:
+        """Write a tile's cubes to the store; return their checksums."""
+        cubes = {"estimate": part.estimate, "std": part.std}
+        sums = []
+        for number, (what, array) in enumerate(self.arrays.items()):
+            cube = np.moveaxis(np.asarray(cubes[what]), 2, 0)
+            values = np.ascontiguousarray(cube, dtype=array.dtype)
+            if number:
+                passing("chunk-during")
+            array[(slice(None), *tile.slices)] = values
+            sums.append(zlib.crc32(values.data))
+        return sums
+
+    def finished(self, *, check: bool) -> dict[int, dict[str, np.ndarray]]:
+        """Return the records of the tiles that are done.
+
+        With ``check`` a record only counts if the store holds what it says: chunks may be lost
+        where a machine went down before its disk was up to date.
+        """
+        records = {}
+        for name in self.folder.names("tiles"):
+            number = int(name.partition(".")[0])
+            record = self._record(number)
+            if record is not None and (not check or self._is_stored(self.tiles[number], record)):
+                records[number] = record
+        return records
+
+    def _record(self, number: int) -> dict[str, np.ndarray] | None:
+        content = self.folder.read(f"tiles/{number:06d}.npz")
+        try:
+            return None if content is None else from_npz(content)
+        except (ValueError, OSError, EOFError, KeyError, zlib.error):
+            return None
+
+    def _is_stored(self, tile: Tile, record: Mapping[str, np.ndarray]) -> bool:
+        sums = record["checksums"].tolist()
+        for array, expected in zip(self.arrays.values(), sums, strict=True):
+            try:
+                values = np.ascontiguousarray(array[(slice(None), *tile.slices)])
+            except Exception:  # a damaged chunk raises what its codec likes
+                return False
+            if zlib.crc32(values.data) != expected:
+                return False
+        return True
+
+
+@lru_cache(maxsize=1)
+def _job(place: str, text: bytes) -> Job:
+    return Job(Folder(place), json.loads(text))
+
+
+def open_job(place: str) -> Job:
+    """Return the run of a folder; a worker opens it once."""
+    folder = Folder(place)
+    text = folder.read("run.json")
+    if text is None:
+        raise FileNotFoundError(f"{place}: the run's settings are missing.")
+    return _job(place, text)
+
+
+def compute_tile(place: str, number: int, threads: int = 1) -> int:
+    """Compute one tile of the run in a folder, write it, and record that it is done.
+
+    Returns
+    -------
+    int
+        Number of the tile.
+    """
+    job = open_job(place)
+    tile, survey = job.tiles[number], job.survey
+    passing("tile-before")
+    job.origin.check(job.settings["stamp"])
+    with parallel(threads) as run:
+        part = solve_part(job.origin.read, survey, job.options, run, rows=tile.rows, cols=tile.cols)
+    job.origin.check(job.settings["stamp"])
+    passing("chunk-before")
+    sums = job.write(tile, part)
+    passing("chunk-after")
+    record = {"checksums": np.array(sums, dtype=np.int64), **_own_windows(job, tile, part)}
+    passing("manifest-before")
+    job.folder.write(f"tiles/{number:06d}.npz", to_npz(record), "manifest-during")
+    passing("manifest-after")
+    return number
+
+
+def _own_windows(job: Job, tile: Tile, part: Part) -> dict[str, np.ndarray]:
+    """Return rank and residual ratio of the windows that start inside the tile."""
+    whole, grid = job.survey.grid, part.factors.grid
+    rows, cols = tile.windows(whole)
+    first = [
+        int(np.searchsorted(axis.starts, origin))
+        for axis, origin in zip((whole.rows, whole.cols), grid.origin, strict=True)
+    ]
+    here = (
+        slice(rows[0] - first[0], rows[1] - first[0]),
+        slice(cols[0] - first[1], cols[1] - first[1]),
+    )
+    return {
+        "ranks": per_window(part.factors.ranks)[here],
+        "residual_ratio": per_window(part.factors.residual_ratio)[here],
+    }
