@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -36,7 +37,17 @@ from sigmacube.result import DenoisedCube
 if TYPE_CHECKING:
     import xarray as xr
 
-__all__ = ["Options", "Part", "denoise", "pool_correlation", "solve_part", "take_survey"]
+__all__ = [
+    "Options",
+    "Part",
+    "denoise",
+    "extent",
+    "keeps_noise",
+    "part_grid",
+    "pool_correlation",
+    "solve_part",
+    "take_survey",
+]
 
 Progress = Callable[[int, int], None]
 
@@ -66,7 +77,9 @@ def denoise(
     Parameters
     ----------
     cube
-        (row, col, band) values: a `Cube`, an array of any real type, or an `xarray.DataArray`.
+        (row, col, band) values: a `Cube`, an array of any real type, or an `xarray.DataArray`. If
+        the latter holds a Dask array, so does the result: one pass over the data is made at once,
+        the rest when values are asked for.
     noise
         Standard deviation of the noise (one, or one per band), its (bands, bands) covariance, or
         the name of an estimator. None estimates it.
@@ -122,9 +135,14 @@ def denoise(
     >>> bool(0.9 < inside.mean() < 0.99)
     True
     """
+    options = Options(window, step, rank, solver, overlap, weights, finite_noise, uncertainty)
+    if getattr(cube, "chunks", None) is not None:
+        # Not an import: tiles are built upon this module.
+        lazily = import_module("sigmacube.scale.lazy").denoise_lazily
+        result: DenoisedCube = lazily(cube, noise, options, mask=mask)
+        return result
     source = as_cube(cube)
     mask = _joint_mask(source, mask)
-    options = Options(window, step, rank, solver, overlap, weights, finite_noise, uncertainty)
     read = reader(source.values, mask)
     with parallel(workers) as run:
         survey = take_survey(read, source.shape, noise, options, run)
@@ -218,7 +236,7 @@ def take_survey(
 
 def pool_correlation(read: Read, survey: Survey, options: Options, run: ParallelMap) -> Survey:
     """Add what the survey must know of kept noise, from regions solved for that purpose."""
-    if not _keeps_noise(options, survey):
+    if not keeps_noise(options, survey):
         return survey
     parts = (
         _solve(read, survey, options, survey.grid.part(*region), run)[0]
@@ -242,17 +260,14 @@ def solve_part(
     All windows that cover them are solved, so that the result is that of the whole scene, to the
     last bit. The survey of a part must hold the correlation of kept noise (`pool_correlation`).
     """
-    whole = survey.grid
     rows, cols = rows or (0, survey.shape[0]), cols or (0, survey.shape[1])
-    blocks = blocks_over(whole, rows, cols)
-    hull = Block((blocks[0].rows[0], blocks[-1].rows[1]), (blocks[0].cols[0], blocks[-1].cols[1]))
-    windows = hull.windows(whole)
-    is_whole = windows == ((0, whole.shape[0]), (0, whole.shape[1]))
-    grid = whole if is_whole else whole.part(*windows)
+    blocks = blocks_over(survey.grid, rows, cols)
+    grid = part_grid(survey, rows, cols)
+    is_whole = grid is survey.grid
 
     factors, scene = _solve(read, survey, options, grid, run, progress)
     correlation = survey.correlation
-    if is_whole and correlation is None and _keeps_noise(options, survey):
+    if is_whole and correlation is None and keeps_noise(options, survey):
         regions = (factors.select(*region) for region in sampled_regions(grid))
         correlation = pool_noise_correlation(regions, run)
     estimate, variance, noise_variance = combine(
@@ -272,6 +287,27 @@ def solve_part(
         spread = np.sqrt(variance[here], out=variance[here])
         std = scene.to_output(spread * scene.noise.std, here)
     return Part(scene.to_output(estimate[here], here), std, factors, noise_variance)
+
+
+def part_grid(survey: Survey, rows: tuple[int, int], cols: tuple[int, int]) -> WindowGrid:
+    """Return the windows that some rows and columns need: all that cover the blocks they meet."""
+    whole = survey.grid
+    blocks = blocks_over(whole, rows, cols)
+    hull = Block((blocks[0].rows[0], blocks[-1].rows[1]), (blocks[0].cols[0], blocks[-1].cols[1]))
+    windows = hull.windows(whole)
+    is_whole = windows == ((0, whole.shape[0]), (0, whole.shape[1]))
+    return whole if is_whole else whole.part(*windows)
+
+
+def extent(survey: Survey, grid: WindowGrid) -> tuple[slice, slice]:
+    """Return the rows and columns that are read for the windows of a grid."""
+    top, side = grid.origin
+    rows, cols, _ = grid.cube_shape
+    left, right = side, side + cols
+    if not survey.model.is_diagonal:  # whole segments, so that whitening rounds alike
+        left -= left % SEGMENT
+        right = min(right + -right % SEGMENT, survey.shape[1])
+    return slice(top, top + rows), slice(left, right)
 
 
 def _solve(
@@ -303,24 +339,20 @@ def _solve(
 
 def _load(read: Read, survey: Survey, grid: WindowGrid) -> Scene:
     """Read the block of a scene that a grid covers."""
-    top, side = grid.origin
-    rows, cols, _ = grid.cube_shape
-    left, right = side, side + cols
-    if not survey.model.is_diagonal:  # whole segments, so that whitening rounds alike
-        left -= left % SEGMENT
-        right = min(right + -right % SEGMENT, survey.shape[1])
-    values, mask = read(slice(top, top + rows), slice(left, right))
+    rows, cols = extent(survey, grid)
+    values, mask = read(rows, cols)
+    side = grid.origin[1] - cols.start
     return Scene.create(
         values,
         mask,
         bands=survey.bands,
         noise=survey.model,
         grid=grid,
-        cols=slice(side - left, side - left + cols),
+        cols=slice(side, side + grid.cube_shape[1]),
     )
 
 
-def _keeps_noise(options: Options, survey: Survey) -> bool:
+def keeps_noise(options: Options, survey: Survey) -> bool:
     """Tell whether windows may keep components of pure noise, and the variance counts them."""
     solver = make_solver(options.solver, options.rank, survey.grid)
     only_signal = isinstance(solver, SvdSolver) and solver.rank == "auto"

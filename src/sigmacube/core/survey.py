@@ -113,12 +113,10 @@ def find_bands(read: Read, shape: tuple[int, int, int]) -> np.ndarray:
     """
     alive = np.zeros(shape[2], dtype=bool)
     whole = False
-    for rows in _strips(shape):
-        values, mask = read(rows, slice(0, shape[1]))
-        check_values(values)
-        valid = valid_elements(values, mask)
-        alive |= valid.any(axis=(0, 1))
-        whole = whole or bool(valid.all(axis=2).any())
+    for rows in strips(shape):
+        some, full = look(*read(rows, slice(0, shape[1])))
+        alive |= some
+        whole = whole or full
     bands = np.flatnonzero(alive)
     if len(bands) == 0:
         raise ValueError(NO_VALUE)
@@ -127,28 +125,42 @@ def find_bands(read: Read, shape: tuple[int, int, int]) -> np.ndarray:
     return bands
 
 
+def look(values: np.ndarray, mask: np.ndarray | None) -> tuple[np.ndarray, bool]:
+    """Return (band,) whether a block holds valid values, and whether any pixel has all of them."""
+    check_values(values)
+    valid = valid_elements(values, mask)
+    return np.asarray(valid.any(axis=(0, 1))), bool(valid.all(axis=2).any())
+
+
 def _any_pixel(read: Read, shape: tuple[int, int, int], bands: np.ndarray) -> bool:
     """Tell whether any pixel is valid in all of some bands."""
     if len(bands) == shape[2]:
         return False
-    blocks = (read(rows, slice(0, shape[1])) for rows in _strips(shape))
+    blocks = (read(rows, slice(0, shape[1])) for rows in strips(shape))
     return any(valid_elements(*block)[..., bands].all(axis=2).any() for block in blocks)
 
 
-def _strips(shape: tuple[int, int, int]) -> Iterator[slice]:
+def strips(shape: tuple[int, int, int]) -> Iterator[slice]:
     """Yield rows that are streamed together."""
     height = max(1, STREAMED // (shape[1] * shape[2]))
     for start in range(0, shape[0], height):
         yield slice(start, min(start + height, shape[0]))
 
 
+def noise_regions(shape: tuple[int, int, int]) -> list[list[tuple[slice, slice]]]:
+    """Return the blocks that the noise is estimated on, as rows of a mosaic; one if all fits."""
+    if shape[0] * shape[1] <= MOSAIC**2:
+        return [[(slice(0, shape[0]), slice(0, shape[1]))]]
+    rows, cols = (_regions(length) for length in shape[:2])
+    return [[(r, c) for c in cols] for r in rows]
+
+
 def noise_sample(read: Read, shape: tuple[int, int, int]) -> tuple[np.ndarray, np.ndarray | None]:
     """Return values and mask of what the noise is estimated on: all, or a mosaic of regions."""
-    rows, cols = shape[:2]
-    if rows * cols <= MOSAIC**2:
-        return read(slice(0, rows), slice(0, cols))
-    parts = [_regions(length) for length in (rows, cols)]
-    blocks = [[_with_mask(*read(r, c)) for c in parts[1]] for r in parts[0]]
+    regions = noise_regions(shape)
+    if len(regions) == len(regions[0]) == 1:
+        return read(*regions[0][0])
+    blocks = [[_with_mask(*read(*region)) for region in line] for line in regions]
     values = np.concatenate([np.concatenate([b[0] for b in line], axis=1) for line in blocks])
     mask = np.concatenate([np.concatenate([b[1] for b in line], axis=1) for line in blocks])
     return values, None if mask.all() else mask

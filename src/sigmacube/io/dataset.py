@@ -210,8 +210,9 @@ def _add_correlation(dataset: xr.Dataset, result: DenoisedCube, dims: _Dims) -> 
     rows, cols, _ = result.estimate.shape
     window = correlation.window_sides(result.settings, "window") or (rows, cols)
     step = correlation.window_sides(result.settings, "step") or window
-    matrices = {dims.band: correlation.along_bands(result)}
-    level = correlation.pixel_level(result)
+    typical = result.representative()
+    matrices = {dims.band: correlation.along_bands(typical)}
+    level = correlation.pixel_level(typical)
     for dim, size, side, stride in zip(
         (dims.row, dims.col), (rows, cols), window, step, strict=True
     ):

@@ -226,16 +226,7 @@ def compute_tile(place: str, number: int, threads: int = 1) -> int:
 
 def _own_windows(job: Job, tile: Tile, part: Part) -> dict[str, np.ndarray]:
     """Return rank and residual ratio of the windows that start inside the tile."""
-    whole, grid = job.survey.grid, part.factors.grid
-    rows, cols = tile.windows(whole)
-    first = [
-        int(np.searchsorted(axis.starts, origin))
-        for axis, origin in zip((whole.rows, whole.cols), grid.origin, strict=True)
-    ]
-    here = (
-        slice(rows[0] - first[0], rows[1] - first[0]),
-        slice(cols[0] - first[1], cols[1] - first[1]),
-    )
+    here = tile.windows_in(job.survey.grid, part.factors.grid)
     return {
         "ranks": per_window(part.factors.ranks)[here],
         "residual_ratio": per_window(part.factors.residual_ratio)[here],

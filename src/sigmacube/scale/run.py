@@ -145,17 +145,17 @@ def _absolute(place: str | Path) -> str:
 
 
 def run_folder(output: str) -> str:
-    """Return where the state of a run is kept: beside the output, or in a store at an address.
+    """Return where the state of a run is kept: beside the output.
 
     Examples
     --------
     >>> run_folder("/data/clean.zarr"), run_folder("s3://bucket/clean.zarr")
-    ('/data/.clean.zarr.run', 's3://bucket/clean.zarr/.run')
+    ('/data/.clean.zarr.run', 's3://bucket/.clean.zarr.run')
     """
     if is_address(output):
-        return f"{output}/.run"
-    path = Path(output)
-    return str(path.with_name(f".{path.name}.run"))
+        parent, _, name = output.rpartition("/")
+        return f"{parent}/.{name}.run"
+    return str(Path(output).with_name(f".{Path(output).name}.run"))
 
 
 def _enter(
@@ -177,10 +177,10 @@ def _enter(
     _check_output(output, uncertainty, overwrite=overwrite or goes_on)
     if goes_on:
         return False
-    if is_address(output):
-        Folder(output).remove()
-    elif there:
+    if there:
         folder.remove()
+    if is_address(output):  # nothing can be renamed there, so an old store goes first
+        Folder(output).remove()
     folder.create("tiles")
     return True
 

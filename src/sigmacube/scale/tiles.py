@@ -75,6 +75,16 @@ class Tile:
         first_col, stop_col = np.searchsorted(grid.cols.starts, self.cols)
         return (int(first_row), int(stop_row)), (int(first_col), int(stop_col))
 
+    def windows_in(self, whole: WindowGrid, part: WindowGrid) -> tuple[slice, slice]:
+        """Return where these windows lie in the maps of a part of the whole grid."""
+        rows, cols = (
+            slice(*(window - int(np.searchsorted(axis.starts, origin)) for window in ends))
+            for ends, axis, origin in zip(
+                self.windows(whole), (whole.rows, whole.cols), part.origin, strict=True
+            )
+        )
+        return rows, cols
+
 
 @dataclass(frozen=True)
 class TileGrid:
