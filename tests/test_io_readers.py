@@ -170,7 +170,14 @@ def write_tiff(path, values, **profile):
         **profile,
     }
     with rasterio.open(
-        path, "w", driver="GTiff", width=cols, height=rows, count=bands, dtype=values.dtype, **profile
+        path,
+        "w",
+        driver="GTiff",
+        width=cols,
+        height=rows,
+        count=bands,
+        dtype=values.dtype,
+        **profile,
     ) as file:
         file.write(values.transpose(2, 0, 1))
         return path
@@ -476,7 +483,9 @@ class TestMasksAndBands:
         assert found.wavelengths.tolist() == [CENTRES[i] for i in expected]
         assert found.metadata["good_bands"] == [[True, False, True][i] for i in expected]
 
-    @pytest.mark.parametrize("bands", ["", "3", "-1", "a", "1:99", "2:1", "0,0", "900nm:", [], [1.5]])
+    @pytest.mark.parametrize(
+        "bands", ["", "3", "-1", "a", "1:99", "2:1", "0,0", "900nm:", [], [1.5]]
+    )
     def test_bad_bands(self, bands):
         with pytest.raises(ValueError, match="Invalid bands"):
             parse_bands(bands, 3, CENTRES)
@@ -511,7 +520,9 @@ KNOWN = {
     "formats/envi_gdal/envi_rgbsmall_bip.hdr": ((49, 50, 3), None, None),
     "formats/envi_gdal/envi_rgbsmall_bsq.hdr": ((49, 50, 3), None, None),
     "formats/envi_gdal/uint16_envi_bigendian.hdr": ((20, 20, 1), None, None),
-    "formats/envi_plantcv/corn-kernel-hyperspectral.hdr": ((31, 43, 580), (366.551, 1048.421), None),
+    "formats/envi_plantcv/corn-kernel-hyperspectral.hdr": (
+        (31, 43, 580), (366.551, 1048.421), None,
+    ),
     "formats/envi_plantcv/darkReference.hdr": ((1, 1600, 978), (379.027, 1000.95), None),
     "formats/envi_plantcv/darkReference2.hdr": "no data file found",
     "formats/envi_plantcv/darkReference3.hdr": "such as darkReference, whose size fits",

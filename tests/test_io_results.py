@@ -350,9 +350,7 @@ class TestCorrelation:
 
     @pytest.mark.parametrize("kept", [True, False])
     def test_between_bands(self, result, kept):
-        stated = correlation.along_bands(
-            result if kept else replace(result, error_model=None)
-        )
+        stated = correlation.along_bands(result if kept else replace(result, error_model=None))
         exact = np.zeros_like(stated)
         for place in ((15, 12), (30, 25), (44, 38), (20, 35)):
             covariance = result.spectral_cov(*place)
@@ -362,7 +360,9 @@ class TestCorrelation:
         assert np.corrcoef(stated[off], exact[off])[0, 1] > 0.9
         assert np.linalg.eigvalsh(stated).min() > 0
         # Negative control: independent bands would miss most of it.
-        assert np.sqrt(np.mean((stated - exact)[off] ** 2)) < 0.5 * np.sqrt(np.mean(exact[off] ** 2))
+        assert np.sqrt(np.mean((stated - exact)[off] ** 2)) < 0.5 * np.sqrt(
+            np.mean(exact[off] ** 2)
+        )
 
     def test_long_axes_are_not_stated(self, monkeypatch):
         from sigmacube.io import dataset
@@ -404,24 +404,32 @@ class TestWhole:
         assert list(tmp_path.iterdir()) == []
 
     @pytest.mark.parametrize("suffix", SUFFIXES)
-    @pytest.mark.parametrize("moment", ["half", "last"])
+    @pytest.mark.parametrize("moment", ["middle", "whole", "last"])
     def test_kill_while_writing(self, tmp_path, suffix, moment):
         """Stop the process at a known point, kill it there, and look at what is left."""
         existing = make_result().save(tmp_path / "old.nc")
         script = textwrap.dedent(f"""
-            import sys, time
+            import os, time
+            from sigmacube import io
             from sigmacube.io import atomic, read_result
 
             def pause(*_):
                 print("ready", flush=True)
                 time.sleep(600)
 
-            # "half": all but the main file have been written; "last": all but it are renamed.
-            if {moment!r} == "half":
+            def half_written(self, result, names, path, dtype):
+                for name in names.values():
+                    name.write_bytes(b"half of it")
+                pause()
+
+            # In the middle of the bytes; with all bytes written; with all but one file renamed.
+            if {moment!r} == "middle":
+                writer = type(io._writer(io.Path("a.{suffix}")))
+                writer.write = half_written
+            elif {moment!r} == "whole":
                 atomic.commit = pause
             else:
-                import os
-                replace, names = os.replace, []
+                replace = os.replace
                 def stepwise(source, final):
                     if str(final).endswith("a.{suffix}"):
                         pause()
@@ -572,6 +580,16 @@ class TestDataArrays:
         array.attrs["_FillValue"] = 5.0
         cube = from_dataarray(array)
         np.testing.assert_array_equal(cube.mask, array.values != 5)
-        assert "_FillValue" not in sc.DenoisedCube(
-            cube.values, None, np.ones((1, 1), int), 1.0, np.ones((1, 1)), metadata=cube.metadata
-        ).to_xarray()["estimate"].attrs
+        assert (
+            "_FillValue"
+            not in sc.DenoisedCube(
+                cube.values,
+                None,
+                np.ones((1, 1), int),
+                1.0,
+                np.ones((1, 1)),
+                metadata=cube.metadata,
+            )
+            .to_xarray()["estimate"]
+            .attrs
+        )

@@ -161,6 +161,7 @@ def _os_text(error: BaseException) -> str:
 
 
 @click.group(
+    "sigmacube",
     cls=Frame,
     params=_common_options(),
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
