@@ -459,7 +459,7 @@ class TestInfo:
         assert "24 rows x 22 cols x 12 bands" in result.stdout
         assert "float64" in result.stdout
         assert "noise" in result.stdout
-        assert "assumed" in result.stdout
+        assert "taken as (row, col, band)" in result.stdout
 
     def test_json(self, here):
         extra = {"wavelength": "{0.4, 0.5, 0.6}", "wavelength units": "um", "bbl": "{1, 0, 1}"}
@@ -581,7 +581,7 @@ class TestDenoise:
 
     def test_what_was_assumed_is_noted(self, here):
         errors = run("denoise", "cube.npy", "a.nc", "--noise", "0.03").stderr
-        assert errors.startswith("Note: cube.npy: axes of shape 24 x 22 x 12")
+        assert errors.startswith("Note: cube.npy: axes 24 x 22 x 12 taken as")
         assert "--axes" in errors
         assert run("denoise", "cube.npy", "b.nc", "--noise", "0.03", "--axes", "rcb").stderr == ""
 

@@ -113,7 +113,7 @@ def command(source: str, output: str, **options: Any) -> None:
     OUT: .nc, .zarr, .hdr (ENVI) or .tif; - is netCDF on standard output.
     """
     from sigmacube import io, pipeline
-    from sigmacube.console import note, progress, quiet
+    from sigmacube.console import note, progress, quiet, working
 
     start = time.perf_counter()
     _check(source, output, options)
@@ -140,7 +140,8 @@ def command(source: str, output: str, **options: Any) -> None:
         with progress("Denoising") as moved:
             result = pipeline.denoise(cube, noise, mask=mask, progress=moved, **solving)
         seconds = time.perf_counter() - begin
-    _save(result, output, options)
+    with working(f"Writing {output}"):
+        _save(result, output, options)
     if not quiet():
         _summary(result, output, (time.perf_counter() - start, seconds))
 
