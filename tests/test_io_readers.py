@@ -1,6 +1,7 @@
 """Every format is read with its shape, values, wavelengths, no data and place."""
 
 import gzip
+import struct
 from pathlib import Path
 
 import h5py
@@ -8,6 +9,7 @@ import numpy as np
 import pytest
 import rasterio
 import scipy.io
+import scipy.sparse
 import spectral.io.envi
 from rasterio.transform import Affine
 
@@ -371,6 +373,32 @@ class TestMatlabAndNumpy:
         found = read(tmp_path / "x.mat")
         np.testing.assert_array_equal(found.values, cube_of("f8"))
         assert found.wavelengths.tolist() == CENTRES
+
+    @pytest.mark.parametrize("packed", [True, False])
+    @pytest.mark.parametrize("dtype", ["f8", "f4", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8"])
+    def test_matlab_types(self, tmp_path, dtype, packed):
+        contents = {"text": "hello", "s": {"a": 1.0}, "c": [[1, "x"]], "flag": True}
+        contents |= {"cube": cube_of(dtype), "sparse": scipy.sparse.eye_array(4).tocsc()}
+        scipy.io.savemat(tmp_path / "x.mat", contents, do_compression=packed)
+        found = read(tmp_path / "x.mat")
+        assert found.values.dtype == np.dtype(dtype)
+        np.testing.assert_array_equal(found.values, cube_of(dtype))
+        theirs = scipy.io.loadmat(tmp_path / "x.mat")["cube"]
+        np.testing.assert_array_equal(found.values, theirs)
+
+    def test_matlab_whole_doubles_are_kept_small(self, tmp_path):
+        """MATLAB stores doubles that are whole numbers in fewer bytes."""
+        values = cube_of("f8")
+        element = struct.pack("<IIIIII", 6, 8, 6, 0, 5, 12) + struct.pack("<3ii", *SHAPE, 0)
+        element += struct.pack("<HH4s", 1, 1, b"c") + struct.pack("<II", 2, values.size)
+        element += values.astype("u1").tobytes(order="F") + bytes(4)
+        header = b"MATLAB 5.0 MAT-file".ljust(124) + struct.pack("<H", 0x0100) + b"IM"
+        content = header + struct.pack("<II", 14, len(element)) + element
+        (tmp_path / "x.mat").write_bytes(content)
+        np.testing.assert_array_equal(scipy.io.loadmat(tmp_path / "x.mat")["c"], values)
+        found = read(tmp_path / "x.mat").values
+        assert found.dtype == np.float64
+        np.testing.assert_array_equal(found, values)
 
     def test_matlab_v73_has_its_axes_reversed(self, tmp_path):
         with h5py.File(tmp_path / "x.mat", "w") as file:

@@ -20,7 +20,7 @@ def open_npy(path: Path, *, axes: str | Sequence[str] | None = None) -> Source:
     """Open a .npy file; axes (row, col, band) unless told otherwise."""
     try:
         stored = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (ValueError, OSError, EOFError) as error:
+    except Exception as error:  # NumPy raises whatever the damaged bytes lead to
         raise ValueError(f"{path}: {_reason(error)}") from None
     if not isinstance(stored, np.ndarray):
         raise ValueError(f"{path}: no .npy file but an archive. Its suffix must be .npz.")
@@ -42,7 +42,7 @@ def open_npz(
             for member in archive.namelist():
                 if member.endswith(".npy"):
                     variables.append(_member(path, archive, member))
-    except (zipfile.BadZipFile, ValueError, OSError, EOFError) as error:
+    except Exception as error:  # as above
         raise ValueError(f"{path}: {_reason(error)}") from None
     return open_variables(path, variables, variable=variable, axes=axes)
 
@@ -62,7 +62,7 @@ def _member(path: Path, archive: zipfile.ZipFile, member: str) -> Variable:
         try:
             with np.load(path, allow_pickle=False) as content:
                 return np.asarray(content[name])
-        except (zipfile.BadZipFile, ValueError, OSError, EOFError) as error:
+        except Exception as error:
             raise ValueError(f"{path}: {name}: {_reason(error)}") from None
 
     load: Callable[[Any], np.ndarray] = lambda key: whole()[key]  # noqa: E731
