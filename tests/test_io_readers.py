@@ -1,6 +1,7 @@
 """Every format is read with its shape, values, wavelengths, no data and place."""
 
 import gzip
+import random
 import struct
 from pathlib import Path
 
@@ -524,6 +525,52 @@ class TestMasksAndBands:
         before = (path.read_bytes(), path.with_suffix("").read_bytes())
         read(path).values[:] = 0
         assert before == (path.read_bytes(), path.with_suffix("").read_bytes())
+
+
+class TestDamage:
+    """A damaged file is read, or refused with a `ValueError`; nothing else comes of it."""
+
+    def make(self, folder, kind):
+        if kind == "envi":
+            extra = (
+                "wavelength = {0.4, 0.5, 0.6}\nwavelength units = um\nfwhm = {1, 2, 3}\n"
+                "bbl = {1, 1, 0}\nmap info = {UTM, 1, 1, 5, 5, 1, 1, 33, North, WGS-84}\n"
+                "data ignore value = 3\nreflectance scale factor = 10\nband names = {a, b, c}\n"
+            )
+            return write_envi(folder / "x.hdr", cube_of("f4"), extra=extra)
+        contents = {"cube": cube_of("f8"), "wavelengths": CENTRES}
+        path = folder / f"x.{kind.split('-')[0]}"
+        if kind == "npy":
+            np.save(path, cube_of("f4"))
+        elif kind == "npz":
+            np.savez_compressed(path, **contents)
+        else:
+            scipy.io.savemat(path, contents, do_compression=kind == "mat-packed")
+        return path
+
+    @pytest.mark.parametrize("kind", ["envi", "npy", "npz", "mat", "mat-packed"])
+    @pytest.mark.filterwarnings("ignore")
+    def test_bytes_changed_or_cut(self, tmp_path, kind):
+        path = self.make(tmp_path, kind)
+        good, refused = path.read_bytes(), 0
+        rng = random.Random(4)
+        for number in range(150):
+            content = bytearray(good)
+            if number % 5 == 0:
+                content = content[: rng.randrange(1, len(content))]
+            for _ in range(rng.choice([1, 1, 2, 5])):
+                where = rng.randrange(min(len(content), rng.choice([400, 10**6])))
+                content[where] = (
+                    rng.choice(b"0123456789.-{}=,; \nae")
+                    if kind == "envi"
+                    else (rng.randrange(256))
+                )
+            path.write_bytes(content)
+            try:
+                np.asarray(read(path).values).sum()
+            except ValueError:
+                refused += 1
+        assert refused > 20
 
 
 # Every file kept beside the repository: (shape, first and last wavelength, no data) or a reason.
