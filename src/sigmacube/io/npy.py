@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import zipfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -26,8 +26,6 @@ def open_npy(path: Path, *, axes: str | Sequence[str] | None = None) -> Source:
         raise ValueError(f"{path}: no .npy file but an archive. Its suffix must be .npz.")
     variable = Variable(path.name, stored.shape, stored.dtype, lambda key: stored[key])
     source = open_variables(path, [variable], variable=path.name, axes=axes)
-    from dataclasses import replace
-
     metadata = {key: value for key, value in source.metadata.items() if key != "name"}
     return replace(source, metadata=metadata, lazy=True)
 
@@ -65,8 +63,7 @@ def _member(path: Path, archive: zipfile.ZipFile, member: str) -> Variable:
         except Exception as error:
             raise ValueError(f"{path}: {name}: {_reason(error)}") from None
 
-    load: Callable[[Any], np.ndarray] = lambda key: whole()[key]  # noqa: E731
-    return Variable(name, shape, dtype, load)
+    return Variable(name, shape, dtype, lambda key: whole()[key])
 
 
 def _reason(error: Exception) -> str:
