@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from sigmacube.commands._options import Number, Sides, local_file, reading_options
+from sigmacube.commands._tiles import run_tiled, tiling_options, uses_tiles, wants_tiles
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from sigmacube.cube import Cube
+    from sigmacube.io.source import Source
     from sigmacube.result import DenoisedCube
 
 #: A window fits when its residual variance is within this factor of what the noise predicts.
@@ -100,6 +102,7 @@ class _Rank(click.ParamType):
     help="Image or .npy, not 0 where pixels are valid; joins the file's own mask.",
 )
 @click.option("--workers", type=click.IntRange(1), help="Processor cores.  [default: all]")
+@tiling_options
 @reading_options
 @click.option(
     "--dtype", type=click.Choice(["float32", "float64"]), default="float32", show_default=True
@@ -128,6 +131,10 @@ def command(source: str, output: str, **options: Any) -> None:
         "uncertainty": not options["no_uncertainty"],
         "workers": options["workers"],
     }
+    if wants_tiles(source, output, options):
+        reading = {key: options[key] for key in _READING}
+        run_tiled(source, output, options, solving, reading, _noise, _mask)
+        return
     with local_file(source) as path:
         cube = io.read(path, **{key: options[key] for key in _READING})
         for text in cube.metadata.get("notes", []):
@@ -165,6 +172,8 @@ def _check(source: str, output: str, options: dict[str, Any]) -> None:
         parse_axes(options["axes"])
     if options["mask"] is not None and not options["mask"].exists():
         raise FileNotFoundError(f"{options['mask']}: no such file.")
+    if uses_tiles(source, output, options):
+        return  # the run itself checks its output, which it may have begun before
     if output == "-":
         if sys.stdout.isatty():
             raise ValueError("-: netCDF is not written to a terminal. It must be redirected.")
@@ -206,7 +215,7 @@ def _noise(noise: Any, bands: int) -> Any:
     return values.astype(float)
 
 
-def _mask(path: Path | None, cube: Cube) -> np.ndarray | None:
+def _mask(path: Path | None, cube: Cube | Source) -> np.ndarray | None:
     """Return the user's mask as (row, col, 1 or band)."""
     if path is None:
         return None

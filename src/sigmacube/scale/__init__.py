@@ -1,5 +1,5 @@
 """Scenes that do not fit in memory: tiles, workers, Dask, and runs that can be resumed."""
 
-from sigmacube.scale.run import denoise_file
+from sigmacube.scale.run import Outcome, denoise_file
 
-__all__ = ["denoise_file"]
+__all__ = ["Outcome", "denoise_file"]

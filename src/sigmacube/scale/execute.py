@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -66,12 +67,17 @@ def _by_processes(place: str, numbers: list[int], workers: int, done: Done) -> N
         raise RuntimeError(
             "a worker process was killed, perhaps for lack of memory. The run goes on with --resume"
         ) from None
+    except BaseException:
+        for process in list((getattr(pool, "_processes", None) or {}).values()):
+            process.terminate()  # a tile takes minutes; the unfinished ones are done again
+        raise
     finally:
         pool.shutdown(cancel_futures=True)
 
 
 def _pin_threads() -> None:
-    """Hold BLAS of a worker to one thread; libraries that load later read the environment."""
+    """Hold BLAS of a worker to one thread, and leave Ctrl-C to the process that asked for it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ[name] = "1"
 

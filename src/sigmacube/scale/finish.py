@@ -19,7 +19,7 @@ from sigmacube.scale.faults import passing
 from sigmacube.scale.job import Job
 from sigmacube.scale.stored import StoredCube
 
-__all__ = ["StoredResult", "create_arrays", "write_output"]
+__all__ = ["StoredResult", "create_arrays", "window_maps", "write_output"]
 
 
 @dataclass(frozen=True, eq=False)

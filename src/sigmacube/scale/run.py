@@ -6,8 +6,7 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,17 +20,35 @@ from sigmacube.io import dataset as labelled
 from sigmacube.pipeline import Options, pool_correlation, take_survey
 from sigmacube.scale.execute import check_execution, run_tiles
 from sigmacube.scale.faults import passing
-from sigmacube.scale.finish import create_arrays, write_output
+from sigmacube.scale.finish import create_arrays, window_maps, write_output
 from sigmacube.scale.folder import Folder, is_address
 from sigmacube.scale.job import Job, open_job, to_npz
 from sigmacube.scale.origin import Hashed, Origin
 from sigmacube.scale.tiles import choose_tile, parse_memory, parse_tile
 
-__all__ = ["denoise_file", "run_folder"]
+__all__ = ["Outcome", "denoise_file", "run_folder"]
 
 Progress = Callable[[int, int], None]
 #: Memory for one run where the user names neither memory nor tile.
 DEFAULT_MEMORY = "2GB"
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """What a run over tiles has done."""
+
+    output: str
+    tiles: int = 0
+    """Tiles of the scene."""
+    computed: int = 0
+    """Those that this call computed; the others had been finished before."""
+    tile: tuple[int, int] = (0, 0)
+    """Rows and columns of a tile."""
+    noise: float | np.ndarray | None = None
+    noise_source: str | None = None
+    ranks: np.ndarray | None = None
+    """As in `DenoisedCube`; None where the run had only to be cleaned up."""
+    residual_ratio: np.ndarray | None = None
 
 
 def denoise_file(
@@ -58,7 +75,7 @@ def denoise_file(
     overwrite: bool = False,
     dtype: str = "float32",
     progress: Progress | None = None,
-) -> str:
+) -> Outcome:
     """Denoise a cube in a file or store, tile by tile, into another one.
 
     The result has the bits of `sigmacube.denoise` on the whole cube. A run that was stopped, in
@@ -97,8 +114,8 @@ def denoise_file(
 
     Returns
     -------
-    str
-        The output.
+    Outcome
+        What was done, with the maps of the windows; the cubes are in the output.
 
     Examples
     --------
@@ -111,7 +128,7 @@ def denoise_file(
     ...     dtype="float64",
     ... )
     >>> whole = sc.denoise(noisy.values, 0.05, window=8)
-    >>> bool(np.array_equal(io.read_result(made).std, whole.std))
+    >>> bool(np.array_equal(io.read_result(made.output).std, whole.std))
     True
     """
     options = Options(window, step, rank, solver, overlap, weights, finite_noise, uncertainty)
@@ -125,19 +142,38 @@ def denoise_file(
     origin = Origin(_absolute(source), dict(reading or {}), mask)
     output = _absolute(output)
     folder = Folder(run_folder(output))
-    with ExitStack() as stack:
-        begin = _enter(folder, output, uncertainty, resume=resume, overwrite=overwrite)
-        if begin is None:
-            return output
-        stack.enter_context(folder.locked())
-        settings = _settings(origin, output, options, noise, dtype, wanted)
+    settings = _settings(origin, output, options, noise, dtype, wanted)
+    begin = _enter(folder, output, uncertainty, resume=resume, overwrite=overwrite)
+    if begin is None:
+        return Outcome(output)
+    with folder.locked():
         job = _begin(folder, settings, origin) if begin else _again(folder, settings, origin)
         at_once = count if mode == "processes" and scheduler in (None, "local") else 1
-        _prepare(job, noise, wanted, budget, count, at_once)
-        _tiles(job, mode=mode, workers=count, scheduler=scheduler, progress=progress)
+        try:
+            _prepare(job, noise, wanted, budget, count, at_once)
+        except BaseException:
+            if folder.read("survey.npz") is None:  # nothing that could be gone on with
+                _close(folder)
+            raise
+        computed = _tiles(job, mode=mode, workers=count, scheduler=scheduler, progress=progress)
         write_output(job, output)
+        outcome = _outcome(job, output, computed)
     _close(folder)
-    return output
+    return outcome
+
+
+def _outcome(job: Job, output: str, computed: int) -> Outcome:
+    maps = window_maps(job, job.finished(check=False).values())
+    return Outcome(
+        output,
+        len(job.tiles),
+        computed,
+        job.tiles.tile,
+        job.survey.noise,
+        job.survey.noise_source,
+        maps["ranks"],
+        maps["residual_ratio"],
+    )
 
 
 def _absolute(place: str | Path) -> str:
@@ -330,8 +366,8 @@ def _fitting_tile(job: Job, survey: Survey, memory: float, at_once: int) -> tupl
 
 def _tiles(
     job: Job, *, mode: str, workers: int, scheduler: str | None, progress: Progress | None
-) -> None:
-    """Compute the tiles that are not done."""
+) -> int:
+    """Compute the tiles that are not done; return how many they were."""
     finished = set(job.finished(check=True))
     total = job.survey.grid.shape[0] * job.survey.grid.shape[1]
     moved = sum(_windows(job, number) for number in finished)
@@ -352,6 +388,7 @@ def _tiles(
             raise
         reason = f"{error.strerror or error}; --resume goes on once that is mended"
         raise OSError(error.errno, reason, error.filename or job.store) from None
+    return len(todo)
 
 
 def _windows(job: Job, number: int) -> int:

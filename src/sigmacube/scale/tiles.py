@@ -92,7 +92,7 @@ class TileGrid:
 
     Examples
     --------
-    >>> grid = TileGrid.create((500, 300, 10), (160, 200))
+    >>> grid = TileGrid.create((500, 300, 10), (160, 202))
     >>> grid.tile, grid.chunk, len(grid)
     ((160, 256), (80, 64), 8)
     >>> grid[5]

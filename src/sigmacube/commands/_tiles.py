@@ -1,0 +1,157 @@
+"""``sigmacube denoise`` tile by tile: its options, and when it is used."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from sigmacube.scale import Outcome
+
+__all__ = ["run_tiled", "tiling_options", "uses_tiles", "wants_tiles"]
+
+#: Memory that a whole cube takes while it is denoised, in cubes of float64; measured.
+CUBES = 8
+
+
+class _Parsed(click.ParamType):
+    """A text that a function of `sigmacube.scale` checks and understands."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
+        """Return the text, if it can be understood."""
+        from sigmacube.scale import tiles
+
+        check = tiles.parse_tile if self.name == "rows x cols" else tiles.parse_memory
+        try:
+            check(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+        return value
+
+
+def tiling_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options that make `denoise` work tile by tile."""
+    options = (
+        click.option("--tile", type=_Parsed("rows x cols"), metavar="ROWSxCOLS",
+                     help="Work tile by tile, of this size in pixels."),
+        click.option("--memory", type=_Parsed("memory"), metavar="SIZE",
+                     help="Work tile by tile, within this memory for all workers, such as 2GB."),
+        click.option("--threads", is_flag=True,
+                     help="Tiles one by one, solved by threads: slower, in less memory."),
+        click.option("--scheduler", metavar="ADDRESS",
+                     help="Tiles by Dask: tcp://host:port, or 'local' for --workers processes."),
+        click.option("--resume", is_flag=True,
+                     help="Go on with a run over tiles that was stopped."),
+    )  # fmt: skip
+    for option in reversed(options):
+        function = option(function)
+    return function
+
+
+def uses_tiles(source: str, output: str, options: Mapping[str, Any]) -> bool:
+    """Tell whether the user asks for tiles."""
+    asked = [key for key in ("tile", "memory", "threads", "scheduler", "resume") if options[key]]
+    asked += ["an address"] if "://" in source or "://" in output else []
+    if asked and "-" in (source, output):
+        raise ValueError(f"-: standard input and output cannot be used with {asked[0]}.")
+    return bool(asked)
+
+
+def wants_tiles(source: str, output: str, options: dict[str, Any]) -> bool:
+    """Tell whether to work tile by tile: where it is asked for, or the cube is too large."""
+    if uses_tiles(source, output, options):
+        return True
+    if "-" in (source, output):
+        return False
+    from sigmacube import io
+
+    known = {key: options[key] for key in ("variable", "axes", "bands", "data")}
+    rows, cols, bands = io.open_source(source, **known).shape
+    needed, there = CUBES * 8 * rows * cols * bands, _available()
+    if there is None or needed < 0.8 * there:
+        return False
+    from sigmacube.console import note
+
+    options["memory"] = 0.5 * there
+    note(
+        f"{source} would take {needed / 1e9:.1f} GB in memory; working tile by tile in "
+        f"{0.5 * there / 1e9:.1f} GB. --memory sets another limit."
+    )
+    return True
+
+
+def _available() -> float | None:
+    """Return the memory that is free, in bytes."""
+    try:
+        return float(os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    except (AttributeError, ValueError, OSError):
+        return None
+
+
+def run_tiled(
+    source: str,
+    output: str,
+    options: Mapping[str, Any],
+    solving: Mapping[str, Any],
+    reading: Mapping[str, Any],
+    load_noise: Callable[[Any, int], Any],
+    load_mask: Callable[[Any, Any], Any],
+) -> None:
+    """Denoise tile by tile and say what was done."""
+    from sigmacube import io
+    from sigmacube.console import note, progress, quiet, table
+    from sigmacube.scale import denoise_file
+
+    start = time.perf_counter()
+    opened = io.open_source(source, **reading)
+    for text in opened.metadata.get("notes", []):
+        note(f"{source}: {text}.")
+    try:
+        with progress("Denoising tiles") as moved:
+            outcome = denoise_file(
+                source,
+                output,
+                load_noise(options["noise"], opened.shape[2]),
+                mask=load_mask(options["mask"], opened),
+                reading=reading,
+                tile=options["tile"],
+                memory=options["memory"],
+                mode="threads" if options["threads"] else "processes",
+                scheduler=options["scheduler"],
+                resume=options["resume"],
+                overwrite=options["overwrite"],
+                dtype=options["dtype"],
+                progress=moved,
+                **solving,
+            )
+    except KeyboardInterrupt:
+        note("finished tiles are kept; --resume goes on from there.")
+        raise
+    if not quiet():
+        table(_rows(outcome, time.perf_counter() - start))
+
+
+def _rows(outcome: Outcome, seconds: float) -> Iterator[tuple[str, str]]:
+    import numpy as np
+
+    yield "written", outcome.output
+    if outcome.ranks is None:
+        return
+    windows = outcome.ranks.size * outcome.computed / max(outcome.tiles, 1)
+    rate = f"{windows / max(seconds, 1e-9):,.0f} windows/s"
+    yield "time", f"{seconds:.1f} s; {rate}"
+    kept = outcome.tiles - outcome.computed
+    before = f", {kept} of them before" if kept else ""
+    yield "tiles", f"{outcome.tiles} of {outcome.tile[0]} x {outcome.tile[1]} pixels{before}"
+    level = np.asarray(outcome.noise, dtype=float)
+    level = np.sqrt(np.diag(level)) if level.ndim == 2 else level
+    yield "noise", f"median {np.median(level):.3g} ({outcome.noise_source})"
+    ranks = outcome.ranks
+    yield "rank", f"median {np.median(ranks):.0f}, from {ranks.min()} to {ranks.max()}"

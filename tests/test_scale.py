@@ -1,0 +1,551 @@
+"""Tiles: the bits of the whole, whoever computes them; killed runs are resumed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import sigmacube as sc
+from sigmacube import io
+from sigmacube.core import windows
+from sigmacube.core.parallel import parallel
+from sigmacube.core.survey import Survey, reader
+from sigmacube.core.windows import WindowGrid
+from sigmacube.pipeline import Options, per_window, pool_correlation, solve_part, take_survey
+from sigmacube.result import DenoisedCube
+from sigmacube.scale import denoise_file
+from sigmacube.scale.execute import run_tiles
+from sigmacube.scale.faults import POINTS
+from sigmacube.scale.job import open_job
+from sigmacube.scale.tiles import TileGrid, choose_tile, parse_memory, parse_tile
+
+pytest.importorskip("zarr")
+pytest.importorskip("distributed")
+
+SHAPE = (61, 53, 20)
+WINDOW: dict[str, Any] = {"window": 5, "step": 2}
+TILINGS = [
+    (61, 53), (1, 53), (61, 7), (40, 40), (20, 16), (16, 20), (13, 53), (33, 27), (10, 10),
+    (40, 53), (61, 40), (7, 31), (25, 26),
+]  # fmt: skip
+
+
+def noisy_cube(shape: tuple[int, int, int] = SHAPE) -> np.ndarray:
+    rng = np.random.default_rng(7)
+    cube = sc.synthetic.scene(shape, rng=3).values + rng.normal(scale=0.05, size=shape)
+    cube[:5, :7] = np.nan
+    cube[..., 3] = np.nan
+    return np.asarray(cube)
+
+
+@pytest.fixture(scope="module")
+def cube() -> np.ndarray:
+    return noisy_cube()
+
+
+@pytest.fixture(scope="module")
+def whole(cube: np.ndarray) -> DenoisedCube:
+    return sc.denoise(cube, 0.05, **WINDOW)
+
+
+@pytest.fixture
+def source(tmp_path: Path, cube: np.ndarray) -> Path:
+    path = tmp_path / "in.npy"
+    np.save(path, cube)
+    return path
+
+
+def assert_same(path: str | Path, whole: DenoisedCube, dtype: str = "float64") -> None:
+    found = io.read_result(path)
+    for name in ("estimate", "std", "ranks", "residual_ratio"):
+        expected = getattr(whole, name)
+        expected = expected if name == "ranks" else expected.astype(dtype)
+        np.testing.assert_array_equal(getattr(found, name), expected, err_msg=name)
+
+
+def assert_part_is_same(read: Any, survey: Any, options: Options, whole: DenoisedCube,
+                        tile: Any) -> None:  # fmt: skip
+    with parallel(1) as run:
+        part = solve_part(read, survey, options, run, rows=tile.rows, cols=tile.cols)
+    np.testing.assert_array_equal(part.estimate, whole.estimate[tile.slices])
+    if part.std is not None:
+        np.testing.assert_array_equal(part.std, whole.std[tile.slices])
+    here = tile.windows_in(survey.grid, part.factors.grid)
+    there = tuple(slice(*ends) for ends in tile.windows(survey.grid))
+    np.testing.assert_array_equal(per_window(part.factors.ranks)[here], whole.ranks[there])
+    np.testing.assert_array_equal(
+        per_window(part.factors.residual_ratio)[here], whole.residual_ratio[there]
+    )
+
+
+def survey_of(cube: np.ndarray, noise: Any, options: Options, mask: Any = None) -> tuple[Any, Any]:
+    read = reader(cube, mask)
+    with parallel(1) as run:
+        survey = take_survey(read, cube.shape, noise, options, run)
+        return read, pool_correlation(read, survey, options, run)
+
+
+@pytest.mark.parametrize("tiling", TILINGS, ids=str)
+def test_any_tiling_has_the_bits_of_the_whole(
+    tiling: tuple[int, int], cube: np.ndarray, whole: DenoisedCube
+) -> None:
+    options = Options(**WINDOW)
+    read, survey = survey_of(cube, 0.05, options)
+    tiles = TileGrid(SHAPE, tiling, tiling)
+    for number in {0, len(tiles) // 3, len(tiles) // 2, len(tiles) - 1}:
+        assert_part_is_same(read, survey, options, whole, tiles[number])
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"rank": 4},
+        {"rank": 4, "weights": "uniform"},
+        {"overlap": "ratio"},
+        {"uncertainty": False},
+        {"window": (5, 7, 10), "step": (2, 3, 10), "rank": 3},
+        {"window": 9, "step": 4},
+        {"finite_noise": False},
+    ],
+    ids=str,
+)
+def test_tiles_with_other_options(options: dict[str, Any], cube: np.ndarray) -> None:
+    chosen = Options(**{**WINDOW, **options})
+    expected = sc.denoise(cube, 0.05, **{**WINDOW, **options})
+    read, survey = survey_of(cube, 0.05, chosen)
+    for tile in TileGrid(SHAPE, (33, 27), (33, 27)):
+        assert_part_is_same(read, survey, chosen, expected, tile)
+
+
+@pytest.mark.parametrize("kind", ["per band", "covariance", "estimated"])
+def test_tiles_with_other_noise(kind: str, cube: np.ndarray) -> None:
+    bands = np.arange(SHAPE[2])
+    noise: Any = {
+        "per band": np.linspace(0.03, 0.07, SHAPE[2]),
+        "covariance": 0.05**2 * 0.6 ** np.abs(bands[:, None] - bands),
+        "estimated": None,
+    }[kind]
+    options = Options(**WINDOW)
+    expected = sc.denoise(cube, noise, **WINDOW)
+    read, survey = survey_of(cube, noise, options)
+    for tile in TileGrid(SHAPE, (33, 40), (33, 40)):
+        assert_part_is_same(read, survey, options, expected, tile)
+
+
+def test_tiles_with_a_mask_and_integers() -> None:
+    rng = np.random.default_rng(1)
+    cube = np.round(1000 * np.nan_to_num(noisy_cube())).astype(np.int16)
+    mask = rng.random(SHAPE[:2]) > 0.1
+    mask[20:38, 10:33] = False
+    expected = sc.denoise(cube, 50.0, mask=mask, **WINDOW)
+    options = Options(**WINDOW)
+    read, survey = survey_of(cube, 50.0, options, mask)
+    for tile in TileGrid(SHAPE, (20, 20), (20, 20)):
+        assert_part_is_same(read, survey, options, expected, tile)
+
+
+def test_large_scenes_sample_the_same_noise_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beyond the size of a mosaic and of a block, survey and pooled correlation are sampled."""
+    monkeypatch.setattr("sigmacube.core.survey.MOSAIC", 32)
+    monkeypatch.setattr("sigmacube.core.survey.STREAMED", 20_000)
+    cube = np.nan_to_num(noisy_cube())
+    cube[..., 3] = np.nan
+    expected = sc.denoise(cube, None, rank=3, **WINDOW)
+    options = Options(rank=3, **WINDOW)
+    read, survey = survey_of(cube, None, options)
+    assert survey.correlation is not None
+    for tile in TileGrid(SHAPE, (33, 40), (33, 40)):
+        assert_part_is_same(read, survey, options, expected, tile)
+
+
+def test_blocks_are_what_makes_the_bits_equal(
+    cube: np.ndarray, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Negative control: blocks that depend on where the tile lies give other last bits."""
+    options = Options(rank=4, **WINDOW)
+    read, survey = survey_of(cube, 0.05, options)
+    expected = sc.denoise(cube, 0.05, rank=4, **WINDOW)
+    monkeypatch.setattr(windows, "BLOCK", 3)
+    _, other = survey_of(cube, 0.05, options)
+    with parallel(1) as run:
+        part = solve_part(read, other, options, run, rows=(0, 20), cols=(0, 20))
+    assert not np.array_equal(part.std, expected.std[:20, :20], equal_nan=True)
+    np.testing.assert_allclose(part.std, expected.std[:20, :20], rtol=2e-2)
+
+
+@pytest.mark.parametrize(("length", "size", "step"), [(61, 5, 2), (160, 20, 4), (333, 10, 3)])
+def test_blocks_partition_an_axis_at_cells(length: int, size: int, step: int) -> None:
+    axis = WindowGrid.create((length, size, 4), window=size, step=step).rows
+    ends = np.array(axis.blocks)
+    assert ends[0, 0] == 0
+    assert ends[-1, 1] == length
+    np.testing.assert_array_equal(ends[1:, 0], ends[:-1, 1])
+    assert set(ends[:, 0]) <= set(axis.edges)
+    for start, stop in axis.blocks:
+        first, end = axis.windows_over(start, stop)
+        covered = [w for w in range(len(axis))
+                   if axis.starts[w] < stop and axis.starts[w] + size > start]  # fmt: skip
+        assert (first, end) == (covered[0], covered[-1] + 1)
+
+
+@pytest.mark.parametrize("output", ["a.zarr", "a.nc", "a.hdr", "a.tif"])
+def test_every_format_holds_the_bits(
+    output: str, source: Path, tmp_path: Path, whole: DenoisedCube
+) -> None:
+    denoise_file(
+        source, tmp_path / output, 0.05, **WINDOW, tile="40x16", workers=1, dtype="float64"
+    )
+    found = io.read_result(tmp_path / output)
+    np.testing.assert_array_equal(found.estimate, whole.estimate)
+    np.testing.assert_array_equal(found.std, whole.std)
+    np.testing.assert_array_equal(found.ranks, whole.ranks)
+    assert not list(tmp_path.glob(".*"))
+
+
+@pytest.mark.parametrize(
+    "who",
+    [
+        {"mode": "threads", "workers": 1},
+        {"mode": "threads", "workers": 2},
+        {"mode": "threads", "workers": 4},
+        {"mode": "processes", "workers": 2},
+    ],
+    ids=str,
+)
+def test_anyone_computes_the_same_bits(
+    who: dict[str, Any], source: Path, tmp_path: Path, whole: DenoisedCube
+) -> None:
+    denoise_file(source, tmp_path / "a.zarr", 0.05, **WINDOW, tile="40x27", dtype="float64", **who)
+    assert_same(tmp_path / "a.zarr", whole)
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Any]:
+    import distributed
+
+    with distributed.LocalCluster(
+        n_workers=2, threads_per_worker=1, dashboard_address=None, silence_logs=50
+    ) as made:
+        yield made
+
+
+def test_dask_computes_the_same_bits_though_a_worker_dies(
+    cluster: Any, source: Path, tmp_path: Path, whole: DenoisedCube
+) -> None:
+    victims = [worker.pid for worker in cluster.workers.values()]
+
+    def kill(done: int, total: int) -> None:
+        if victims and done > 0:
+            os.kill(victims.pop(), signal.SIGKILL)
+            victims.clear()
+
+    denoise_file(
+        source,
+        tmp_path / "a.zarr",
+        0.05,
+        **WINDOW,
+        tile="20x16",
+        dtype="float64",
+        scheduler=cluster.scheduler_address,
+        progress=kill,
+    )
+    assert not victims
+    assert_same(tmp_path / "a.zarr", whole)
+    assert not list(tmp_path.glob(".*"))
+
+
+def test_dask_arrays_give_lazy_results(cube: np.ndarray, whole: DenoisedCube) -> None:
+    import dask
+    import dask.array as da
+    import xarray as xr
+
+    from sigmacube.scale.lazy import denoise_lazily
+
+    reads: list[int] = []
+
+    def touched(block: np.ndarray) -> np.ndarray:
+        reads.append(1)
+        return block
+
+    data = da.from_array(cube, chunks=(30, 20, 20)).map_blocks(touched, dtype=cube.dtype)
+    array = xr.DataArray(data, dims=("y", "x", "band"))
+    for result in (
+        sc.denoise(array, 0.05, **WINDOW),
+        denoise_lazily(array, 0.05, Options(**WINDOW), tile=(25, 30)),
+    ):
+        before = len(reads)
+        assert isinstance(result.estimate, da.Array)
+        assert len(reads) == before
+        computed = dask.compute(result.estimate, result.std, result.ranks, scheduler="sync")
+        for found, expected in zip(computed, (whole.estimate, whole.std, whole.ranks), strict=True):
+            np.testing.assert_array_equal(found, expected)
+    dataset = result.to_xarray()
+    assert isinstance(dataset["estimate"].data, da.Array)
+    np.testing.assert_array_equal(
+        dataset["estimate_uncertainty"].isel(y=slice(0, 9)).transpose("y", "x", "band").values,
+        whole.std[:9],
+    )
+
+
+def test_stores_at_addresses(cube: np.ndarray, whole: DenoisedCube) -> None:
+    import xarray as xr
+
+    given = xr.Dataset({"cube": (("y", "x", "band"), cube)})
+    given.to_zarr("memory://scale/in.zarr", consolidated=False)
+    made = denoise_file(
+        "memory://scale/in.zarr", "memory://scale/out.zarr", 0.05, **WINDOW, tile="40x30",
+        workers=1, dtype="float64",
+    )  # fmt: skip
+    with xr.open_zarr(made.output, consolidated=False) as found:
+        np.testing.assert_array_equal(
+            found["cube_uncertainty"].transpose("y", "x", "band").values, whole.std
+        )
+    with pytest.raises(FileExistsError, match="overwrite"):
+        denoise_file("memory://scale/in.zarr", made.output, 0.05, **WINDOW, workers=1)
+
+
+CHILD = """
+import sys
+from sigmacube.scale import denoise_file
+source, output = sys.argv[1:3]
+denoise_file(source, output, 0.05, window=5, step=2, tile="40x27", workers=1, dtype="float64",
+             resume=True)
+"""
+
+
+def run_child(source: Path, output: Path, fault: str = "", timeout: float = 100.0) -> int:
+    environment = {**os.environ, "SIGMACUBE_FAULT": fault, "OPENBLAS_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", CHILD, str(source), str(output)],
+        env=environment, capture_output=True, timeout=timeout, check=False,
+    )  # fmt: skip
+    assert done.returncode in (0, -signal.SIGKILL), done.stderr.decode()
+    return done.returncode
+
+
+@pytest.mark.parametrize("output", ["a.zarr", "a.nc"])
+def test_killed_at_every_point_and_resumed(
+    output: str, source: Path, tmp_path: Path, whole: DenoisedCube
+) -> None:
+    """One run, killed once at each point in turn: every attempt goes on where the last one died."""
+    target = tmp_path / output
+    for point in POINTS:
+        code = run_child(source, target, point)
+        passed = output.endswith(".zarr") or point not in ("metadata-during",)
+        if passed and point not in ("rename-after", "remove-before"):
+            assert code == -signal.SIGKILL, f"{point} was not passed"
+            if point != "rename-after":
+                assert not target.exists() or point == "remove-before"
+    assert run_child(source, target) in (0, 1) or target.exists()
+    assert_same(target, whole)
+    assert sorted(p.name for p in tmp_path.iterdir()) == sorted(["in.npy", output])
+
+
+def test_lost_chunks_are_computed_again(source: Path, tmp_path: Path, whole: DenoisedCube) -> None:
+    """A machine that went down may lose chunks whose tile was recorded."""
+    target = tmp_path / "a.zarr"
+    assert run_child(source, target, "metadata-before") == -signal.SIGKILL
+    chunks = sorted(
+        (tmp_path / ".a.zarr.run" / "cube.zarr" / "estimate_uncertainty" / "c").rglob("*")
+    )
+    files = [chunk for chunk in chunks if chunk.is_file()]
+    files[0].unlink()
+    files[1].write_bytes(b"")
+    files[2].write_bytes(files[2].read_bytes()[:-10])
+    (tmp_path / ".a.zarr.run" / "tiles" / "000000.npz").write_bytes(b"torn")
+    assert run_child(source, target) == 0
+    assert_same(target, whole)
+
+
+def begin_and_stop(source: Path, target: Path) -> None:
+    """Leave an unfinished run behind."""
+
+    def stop(done: int, total: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        denoise_file(source, target, 0.05, **WINDOW, tile="40x27", workers=1, dtype="float64",
+                     progress=stop)  # fmt: skip
+    assert not target.exists()
+
+
+def test_ctrl_c_leaves_a_run_that_goes_on(
+    source: Path, tmp_path: Path, whole: DenoisedCube
+) -> None:
+    target = tmp_path / "a.zarr"
+    begin_and_stop(source, target)
+    outcome = denoise_file(
+        source, target, 0.05, **WINDOW, tile="40x27", workers=1, dtype="float64", resume=True
+    )
+    assert outcome.computed == outcome.tiles - 1
+    assert_same(target, whole)
+    with pytest.raises(FileExistsError, match="overwrite"):
+        denoise_file(source, target, 0.05, **WINDOW, workers=1)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"window": 6}, "Invalid window 6 for --resume: the run was begun with 5"),
+        ({"noise": 0.06}, "Invalid noise 0.06"),
+        ({"rank": 2}, "Invalid rank 2"),
+        ({"tile": "20x20"}, r"Invalid tile \[20, 20\]"),
+        ({"dtype": "float32"}, "Invalid dtype"),
+        ({"reading": {"scale": 2.0}}, "Invalid (reading|scale)"),
+        ({"mask": np.ones(SHAPE[:2], bool)}, "Invalid mask"),
+        ({"resume": False}, "an unfinished run of this output exists"),
+    ],
+    ids=lambda value: str(value)[:20],
+)
+def test_changed_settings_are_refused(
+    change: dict[str, Any], message: str, source: Path, tmp_path: Path
+) -> None:
+    target = tmp_path / "a.zarr"
+    begin_and_stop(source, target)
+    settings = {"noise": 0.05, **WINDOW, "tile": "40x27", "dtype": "float64", "resume": True}
+    with pytest.raises((ValueError, FileExistsError), match=message):
+        denoise_file(source, target, **{**settings, **change}, workers=1)
+
+
+def test_changed_input_is_refused_and_a_restored_one_taken(
+    source: Path, tmp_path: Path, cube: np.ndarray, whole: DenoisedCube
+) -> None:
+    target = tmp_path / "a.zarr"
+    begin_and_stop(source, target)
+    np.save(source, cube + 1e-3)
+    settings: dict[str, Any] = {**WINDOW, "tile": "40x27", "dtype": "float64", "workers": 1}
+    with pytest.raises(ValueError, match="changed since the run was begun"):
+        denoise_file(source, target, 0.05, **settings, resume=True)
+    np.save(source, cube)
+    denoise_file(source, target, 0.05, **settings, resume=True)
+    assert_same(target, whole)
+
+
+@pytest.mark.parametrize("harm", ["removed", "changed"])
+def test_input_lost_during_the_run(
+    harm: str, source: Path, tmp_path: Path, cube: np.ndarray, whole: DenoisedCube
+) -> None:
+    target = tmp_path / "a.zarr"
+
+    def strike(done: int, total: int) -> None:
+        if harm == "removed":
+            source.unlink(missing_ok=True)
+        else:
+            np.save(source, cube * 2)
+
+    settings: dict[str, Any] = {**WINDOW, "tile": "40x27", "dtype": "float64", "workers": 1}
+    with pytest.raises((FileNotFoundError, ValueError), match=f"in.npy: {harm} during the run"):
+        denoise_file(source, target, 0.05, **settings, progress=strike)
+    assert not target.exists()
+    np.save(source, cube)
+    denoise_file(source, target, 0.05, **settings, resume=True)
+    assert_same(target, whole)
+
+
+def test_read_only_target(source: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "locked"
+    folder.mkdir()
+    folder.chmod(0o555)
+    if os.access(folder, os.W_OK):
+        pytest.skip("this user may write to any folder")
+    try:
+        with pytest.raises(PermissionError, match="not writable"):
+            denoise_file(source, folder / "a.zarr", 0.05, **WINDOW, workers=1)
+    finally:
+        folder.chmod(0o755)
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mount = shutil.which("mount")
+    command = [mount or "", "-t", "tmpfs", "-o", "size=700k", "tmpfs", str(folder)]
+    if not mount or subprocess.run(command, capture_output=True, check=False).returncode:
+        pytest.skip("a small disk cannot be mounted here")
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)
+
+
+def test_full_disk(small_disk: Path, source: Path, whole: DenoisedCube) -> None:
+    target = small_disk / "a.zarr"
+    ballast = small_disk / "ballast"
+    ballast.write_bytes(b"x" * 400_000)
+    settings: dict[str, Any] = {**WINDOW, "tile": "40x27", "dtype": "float32", "workers": 1}
+    with pytest.raises(OSError, match="No space left.*--resume"):
+        denoise_file(source, target, 0.05, **settings)
+    assert not target.exists()
+    ballast.unlink()
+    denoise_file(source, target, 0.05, **settings, resume=True)
+    assert_same(target, whole, "float32")
+
+
+def test_two_runs_do_not_share_an_output(source: Path, tmp_path: Path) -> None:
+    target = tmp_path / "a.zarr"
+    begin_and_stop(source, target)
+    job = open_job(str(tmp_path / ".a.zarr.run"))
+    with job.folder.locked(), pytest.raises(FileExistsError, match="another run"):
+        denoise_file(source, target, 0.05, **WINDOW, tile="40x27", workers=1, dtype="float64",
+                     resume=True)  # fmt: skip
+
+
+def test_failed_start_leaves_nothing(source: Path, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="must be at least"):
+        denoise_file(source, tmp_path / "a.zarr", 0.05, **WINDOW, memory="1MB", workers=1)
+    assert [p.name for p in tmp_path.iterdir()] == ["in.npy"]
+
+
+def test_dead_worker_process_is_reported(source: Path, tmp_path: Path) -> None:
+    target = tmp_path / "a.zarr"
+    begin_and_stop(source, target)
+    os.environ["SIGMACUBE_FAULT"] = "tile-before:1"
+    try:
+        with pytest.raises(RuntimeError, match="worker process was killed.*--resume"):
+            run_tiles(str(tmp_path / ".a.zarr.run"), [1, 2, 3], mode="processes", workers=2,
+                      scheduler=None, done=lambda number: None)  # fmt: skip
+    finally:
+        del os.environ["SIGMACUBE_FAULT"]
+
+
+@pytest.mark.parametrize("text", ["", "GB", "-1GB", "0", "2XB", "1..5GB", "5iB"])
+def test_nonsense_memory_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="Invalid memory"):
+        parse_memory(text)
+
+
+@pytest.mark.parametrize("text", ["", "x", "0x5", "5x0", "5x5x5", "-3", "axb", (0, 4)])
+def test_nonsense_tile_is_refused(text: Any) -> None:
+    with pytest.raises(ValueError, match="Invalid tile"):
+        parse_tile(text)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"mode": "magic"}, {"workers": 0}, {"scheduler": "nowhere"}, {"dtype": "int8"},
+     {"solver": lambda patch: patch}],
+    ids=str,
+)  # fmt: skip
+def test_nonsense_options_are_refused(
+    options: dict[str, Any], source: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(ValueError, match="Invalid"):
+        denoise_file(source, tmp_path / "a.zarr", 0.05, **WINDOW, **options)
+    assert [p.name for p in tmp_path.iterdir()] == ["in.npy"]
+
+
+def test_larger_memory_gives_larger_tiles() -> None:
+    known = Survey((3000, 2000, 64), np.arange(64), 0.1, "given", 20, 4)
+    sizes = [choose_tile(known, 8, 4, memory) for memory in (5e8, 1e9, 4e9, 1e11)]
+    areas = [rows * cols for rows, cols in sizes]
+    assert areas == sorted(areas)
+    assert areas[0] < areas[-1]
+    assert all(rows % 160 == 0 and cols % 160 == 0 for rows, cols in sizes)
