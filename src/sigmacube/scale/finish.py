@@ -83,6 +83,7 @@ def _complete_store(job: Job) -> None:
         del root[name]  # of an earlier attempt
     passing("metadata-before")
     small = made.drop_vars([*cubes])
+    small["residual_ratio"] = small["residual_ratio"].astype(job.settings["dtype"])
     encoding = {str(k): {"_FillValue": _fill(v, k in small.data_vars)}
                 for k, v in small.variables.items()}  # fmt: skip
     attrs, small.attrs = small.attrs, {}
