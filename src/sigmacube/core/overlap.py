@@ -232,8 +232,9 @@ class _Pairs:
     """(line pairs, J, 2 reach + 1, bands) t_ab."""
     influence: np.ndarray
     """(lines, J, rank) scale of the components of U."""
-    output: np.ndarray
-    """(lines, J, rank, bands) output rows of V scaled by influence."""
+    output: tuple[np.ndarray, np.ndarray]
+    """(lines, J, rank, bands) output rows of V scaled by influence; twice, as a covariance has two
+    sides, which are the same for a variance."""
 
     @property
     def per_block(self) -> int:
@@ -255,17 +256,24 @@ def _pixel_terms(u_a: np.ndarray, u_b: np.ndarray, grams: np.ndarray) -> np.ndar
     return s
 
 
-def _cross_terms(scene: _BandCell, run: ParallelMap) -> _Pairs:
-    """Compute what all pairs of overlapping windows share."""
+def _cross_terms(
+    scene: _BandCell, run: ParallelMap, sides: tuple[np.ndarray, np.ndarray] | None = None
+) -> _Pairs:
+    """Compute what all pairs of overlapping windows share.
+
+    ``sides`` are the rows of weights on whitened bands, (n, bands) each, whose covariances are
+    wanted instead of the variances of the cell's bands.
+    """
     grid = scene.factors.grid
     influence, left, right, output = scene.influence()
+    outputs = (output, output) if sides is None else _on_sides(scene.lines, right, sides)
     n_lines, n_cols, rank = left.shape[:3]
     line_pairs = scene.lines.overlapping()
     index = np.full((n_lines, n_lines), -1)
     index[tuple(np.transpose(line_pairs))] = np.arange(len(line_pairs))
     slots = 2 * grid.cols.reach + 1
     pixels = np.empty((len(line_pairs), n_cols, slots, rank, rank), dtype=PRECISION)
-    bands = np.empty((len(line_pairs), n_cols, slots, output.shape[-1]), dtype=PRECISION)
+    bands = np.empty((len(line_pairs), n_cols, slots, outputs[0].shape[-1]), dtype=PRECISION)
     sums = _PairSums.create(grid.cols)
     cells = run(lambda line: [_cells_of(left[line], g) for g in grid.cols.groups], range(n_lines))
 
@@ -274,13 +282,29 @@ def _cross_terms(scene: _BandCell, run: ParallelMap) -> _Pairs:
             where = index[first_line, b]
             if where >= 0:
                 gram = _band_grams(scene.lines, right, first_line, b)
-                _band_terms(output[first_line], output[b], gram, out=bands[where])
+                _band_terms(outputs, first_line, b, gram, out=bands[where])
                 _pixel_grams(
                     scene.lines, cells[first_line], cells[b], first_line, b, sums, pixels[where]
                 )
 
     run(fill, range(n_lines))
-    return _Pairs(index, pixels, bands, influence, output)
+    return _Pairs(index, pixels, bands, influence, outputs)
+
+
+def _on_sides(
+    lines: _LineIndex, right: np.ndarray, sides: tuple[np.ndarray, np.ndarray]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return Vᵀr, (lines, J, rank, n), for the rows r of both sides of a covariance."""
+    axis = lines.grid.bands
+    outputs = []
+    for side in sides:
+        output = np.empty((*right.shape[:3], len(side)), dtype=PRECISION)
+        for line in range(len(right)):
+            start = int(axis.starts[lines.at(line)[1]])
+            rows = side[:, start : start + axis.size].astype(PRECISION)
+            np.matmul(right[line], rows.T, out=output[line])
+        outputs.append(output)
+    return outputs[0], outputs[1]
 
 
 def _neighbours(line: np.ndarray, reach: int) -> np.ndarray:
@@ -302,12 +326,27 @@ def _band_grams(lines: _LineIndex, right: np.ndarray, a: int, b: int) -> np.ndar
     return others @ np.swapaxes(right[a][..., low - start_a : high - start_a], -1, -2)
 
 
-def _band_terms(a: np.ndarray, b: np.ndarray, gram: np.ndarray, out: np.ndarray) -> None:
-    """Write t_ab(v) = V^b_v (V_bᵀV_a) V^a_vᵀ for all pairs of two lines."""
+def _band_terms(
+    outputs: tuple[np.ndarray, np.ndarray], a: int, b: int, gram: np.ndarray, out: np.ndarray
+) -> None:
+    """Write t_ab(v) = V^b_v (V_bᵀV_a) V^a_vᵀ for all pairs of two lines.
+
+    With two different sides the mean of both orders: pairs stand for (a, b) and (b, a).
+    """
     n_cols, slots, length = out.shape
-    terms = gram @ a
-    terms *= _neighbours(b, (slots - 1) // 2)
-    _sum_components(terms.reshape(n_cols, slots, -1, length), out)
+
+    def terms(own: np.ndarray, other: np.ndarray, target: np.ndarray) -> None:
+        products = gram @ own[a]
+        products *= _neighbours(other[b], (slots - 1) // 2)
+        _sum_components(products.reshape(n_cols, slots, -1, length), target)
+
+    first, second = outputs
+    terms(first, second, out)
+    if first is not second:
+        swapped = np.empty_like(out)
+        terms(second, first, swapped)
+        out += swapped
+        out *= 0.5
 
 
 def _sum_components(terms: np.ndarray, out: np.ndarray) -> None:
@@ -441,11 +480,27 @@ class _Cells:
         bands = self._of_windows(self.scene.output[:, :, :r]).reshape(n, w * r, -1)
         return np.swapaxes(pixel.reshape(n, w * r, p), 1, 2) @ bands
 
-    def exact_variance(self, pairs: _Pairs) -> np.ndarray:
+    def exact_variance(self, pairs: _Pairs, noise: np.ndarray | float = 1.0) -> np.ndarray:
         """Return Σ_ab w_a w_b cov_ab, (c, p, v).
 
-        Written as Σ_ab w_a w_b (s_ab + 1 − a_a − a_b) t_ab, plus terms linear in b, plus Σ s_ab.
+        Written as Σ_ab w_a w_b (s_ab + 1 − a_a − a_b) t_ab, plus terms linear in b, plus Σ s_ab
+        times the ``noise`` (co)variance itself, one in its own units.
         """
+        coefficients, positions, linear, constant = self._pixel_factors(pairs)
+        t = pairs.bands.reshape(-1, pairs.bands.shape[-1])[positions]
+        variance = np.swapaxes(coefficients, 1, 2) @ t
+        rank = self.left.shape[2]
+        first, second = pairs.output
+        v = self._of_windows(first[:, :, :rank])
+        w = v if first is second else self._of_windows(second[:, :, :rank])
+        variance += np.swapaxes(linear, 1, 2) @ np.einsum("cwrv,cwrv->cwv", v, w)
+        variance += constant[:, :, None] * noise
+        return variance
+
+    def _pixel_factors(
+        self, pairs: _Pairs
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """Return the pixel factors of t_ab (c, pairs, p) and where these are, of b_a and of 1."""
         scale = self._of_windows(pairs.influence[:, :, : self.left.shape[2]])
         u = _scaled(self.left[:, :, : scale.shape[2]], scale[..., None])
         rank = u.shape[2]
@@ -468,15 +523,13 @@ class _Cells:
             s *= ww
             s_sum[:, own] += s[:, :, :per_line].sum(axis=2) + s[:, :, per_line:].sum(axis=2) / 2
             s_sum[:, others][:, per_line:] += s[:, :, per_line:].sum(axis=1) / 2
-
-        t = pairs.bands.reshape(-1, pairs.bands.shape[-1])[np.concatenate(positions, axis=1)]
-        variance = np.swapaxes(np.concatenate(coefficients, axis=1), 1, 2) @ t
-        v = self._of_windows(pairs.output[:, :, :rank])
-        b = np.einsum("cwrv,cwrv->cwv", v, v)
         mean_a = np.sum(w * a, axis=1, keepdims=True)
-        variance += np.swapaxes(2 * (w * mean_a - s_sum), 1, 2) @ b
-        variance += s_sum.sum(axis=1)[:, :, None]
-        return variance
+        return (
+            np.concatenate(coefficients, axis=1),
+            np.concatenate(positions, axis=1),
+            2 * (w * mean_a - s_sum),
+            s_sum.sum(axis=1),
+        )
 
     def _pairs_of(self, first: int, pairs: _Pairs) -> tuple[slice, slice, np.ndarray]:
         """Return the windows of a line, those of it and later lines, and where their pairs are."""
