@@ -6,6 +6,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from threadpoolctl import threadpool_limits
+
+# Two BLAS threads on small matrices, times two test processes, is slower than one each.
+threadpool_limits(1)
 
 DATA = Path(__file__).resolve().parents[1].parent / "shared" / "data"
 
@@ -45,5 +49,7 @@ def low_rank_cube(
     rows, cols, bands = shape
     y, x = np.mgrid[:rows, :cols] / max(rows, cols)
     phase = rng.uniform(0, 2 * np.pi, (rank, 2))
-    maps = [np.cos((n + 1) * 3 * x + p) * np.cos((n + 1) * 2 * y + q) for n, (p, q) in enumerate(phase)]
+    maps = [
+        np.cos((n + 1) * 3 * x + p) * np.cos((n + 1) * 2 * y + q) for n, (p, q) in enumerate(phase)
+    ]
     return strength * np.stack(maps, axis=-1) @ rng.normal(size=(rank, bands))

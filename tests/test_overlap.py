@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-import oracles
 import pytest
-from conftest import low_rank_cube
 
+import oracles
 import sigmacube as sc
+from conftest import low_rank_cube
 from sigmacube.core.overlap import pool_noise_correlation
 from sigmacube.core.parallel import parallel
 
