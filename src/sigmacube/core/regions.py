@@ -50,6 +50,18 @@ class SpectralCovariance:
         variance = self.noise if self.noise.ndim == 1 else np.diag(self.noise)
         return np.sqrt(self.noise_share * variance + self.vectors**2 @ self.values)
 
+    def expand(self, bands: np.ndarray, n_bands: int) -> SpectralCovariance:
+        """Return the same for a cube of which these are some of the bands."""
+        if len(bands) == n_bands:
+            return self
+        share = np.full(n_bands, np.nan)
+        share[bands] = self.noise_share
+        vectors = np.zeros((n_bands, self.vectors.shape[1]))
+        vectors[bands] = self.vectors
+        noise = np.zeros((n_bands,) * self.noise.ndim)
+        noise[np.ix_(*[bands] * self.noise.ndim)] = self.noise
+        return SpectralCovariance(share, noise, vectors, self.values)
+
     def of(self, combinations: np.ndarray, *, missing: bool = False) -> np.ndarray:
         """Return the (n, n) covariance of combinations (n, bands) of the bands.
 

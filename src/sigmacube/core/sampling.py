@@ -44,20 +44,28 @@ def draw_errors(
         (i, k, j) for i, k, j in np.ndindex(factors.left.shape[:3])
         if _meets(grid.slices(i, j, k)[0], rows) and _meets(grid.slices(i, j, k)[1], cols)
     ]  # fmt: skip
-    total = _total_weight(factors)
+    top, side = (min(grid.slices(i, j)[n].start for i, _, j in windows) for n in (0, 1))
+    bottom, end = (max(grid.slices(i, j)[n].stop for i, _, j in windows) for n in (0, 1))
+    total = _total_weight(factors, slice(top, bottom), slice(side, end))
+    inner = (slice(rows.start - top, rows.stop - top), slice(cols.start - side, cols.stop - side))
     extra = None
     if noise_variance is not None:
         widths = np.diff(grid.bands.edges)
         extra = np.sqrt(np.repeat(noise_variance[rows, cols], widths, axis=2))
     for _ in range(count):
-        noise = rng.standard_normal(grid.cube_shape)
-        error = np.zeros(grid.cube_shape)
+        noise = rng.standard_normal(total.shape)
+        error = np.zeros(total.shape)
         for i, k, j in windows:
-            where = grid.slices(i, j, k)
+            span_r, span_c, bands = grid.slices(i, j, k)
+            where = (
+                slice(span_r.start - top, span_r.stop - top),
+                slice(span_c.start - side, span_c.stop - side),
+                bands,
+            )
             passed = _propagate(factors, (i, k, j), noise[where].reshape(-1, grid.bands.size))
             share = factors.pixel_weights[i, k, j][..., None] / total[where]
             error[where] += share * passed.reshape(share.shape[0], share.shape[1], -1)
-        drawn = error[rows, cols]
+        drawn = error[inner]
         if extra is not None:
             drawn = drawn + extra * rng.standard_normal(extra.shape)
         yield factors.noise.unwhiten(drawn)
