@@ -241,9 +241,9 @@ class _Around:
         lines = (spans[0][:, None] * count + np.arange(count)).ravel()
         row = group.rows - grid.rows.starts[np.repeat(spans[0], count)][:, None]
         col = group.cols - grid.cols.starts[spans[1]][:, None]
-        ok = ((row >= 0) & (row < grid.rows.size))[:, None] & (
-            (col >= 0) & (col < grid.cols.size)
-        )[None]
+        ok = ((row >= 0) & (row < grid.rows.size))[:, None] & ((col >= 0) & (col < grid.cols.size))[
+            None
+        ]
         at = (
             lines[:, None, None],
             spans[1][None, :, None],
