@@ -1,16 +1,16 @@
 """Error covariances of some bands at every pixel, and of means over many small supports.
 
 A support is a set of pixels with weights c; the mean over it of a combination of bands r is a
-linear functional of the estimate. With w_a the share of window a in the mean of windows, x_a = w_a c
-and z_a = U_aᵀx_a, what window a passes on is p_a (r − P_a r)ᵀ + x_a (P_a r)ᵀ, p_a = U_a z_a.
+linear functional of the estimate. With w_a the share of window a in the mean of windows, x_a = w_a
+c and z_a = U_aᵀx_a, what window a passes on is p_a (r − P_a r)ᵀ + x_a (P_a r)ᵀ, p_a = U_a z_a.
 With q_a = x_a − p_a and p = Σ p_a, the covariance of two combinations r, r' of bands is
 
     |p|² r·r' + Σ_a (p·q_a) 2 b_a + Σ_ab (q_a·q_b) t_ab,
     b_a = rᵀP_a r',  t_ab = rᵀP_a P_b r'
 
-in whitened space. All inner products need only U at the pixels of the support and the r × r matrices
-U_aᵀU_b that `sigmacube.core.overlap` sums over shared pixels, so a support costs about as much as a
-pixel.
+in whitened space. All inner products need only U at the pixels of the support and the r × r
+matrices U_aᵀU_b that `sigmacube.core.overlap` sums over shared pixels, so a support costs about as
+much as a pixel.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 
 import numpy as np
 
@@ -100,8 +101,10 @@ def _by_band_cell(
         where = np.flatnonzero(inside)
         taken |= inside
         if len(where):
-            unit = [(side / norm[:, None])[where] for side, norm in zip(white, length, strict=True)]
-            groups.append((cell, _Sides(where, *unit, (length[0] * length[1])[where])))
+            one, two = (
+                (side / norm[:, None])[where] for side, norm in zip(white, length, strict=True)
+            )
+            groups.append((cell, _Sides(where, one, two, (length[0] * length[1])[where])))
     if not taken.all():
         raise ValueError(
             "Invalid combination of bands that different windows hold. Where windows cut the "
@@ -153,7 +156,7 @@ def support_covariance(
         scene = _BandCell.create(factors, cell)
         pairs = _cross_terms(scene, run, (sides.first, sides.second))
         shares = _shares(scene)
-        parts = run(lambda group: _of_group(scene, shares, pairs, sides, group), groups)
+        parts = run(partial(_of_group, scene, shares, pairs, sides), groups)
         for group, part in zip(groups, parts, strict=True):
             output[group.supports[:, None], sides.where] = part * sides.scale
         if noise_variance is not None:
@@ -295,7 +298,7 @@ def _of_group(
 
 
 def _slices(starts: np.ndarray) -> Sequence[slice]:
-    return [slice(int(a), int(b)) for a, b in zip(starts[:-1], starts[1:], strict=True)]
+    return [slice(int(a), int(b)) for a, b in pairwise(starts)]
 
 
 @dataclass(frozen=True, eq=False)

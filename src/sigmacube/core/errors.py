@@ -9,6 +9,7 @@ from typing import Protocol
 import numpy as np
 
 from sigmacube.core.functionals import Weights
+from sigmacube.core.regions import SpectralCovariance
 
 __all__ = ["CombinedErrors", "Errors", "IndependentErrors"]
 
@@ -30,6 +31,10 @@ class Errors(Protocol):
 
     def spectral_covariance(self, row: int, col: int) -> np.ndarray:
         """Return the (band, band) error covariance of a pixel."""
+        ...
+
+    def region_covariance(self, weights: np.ndarray) -> SpectralCovariance:
+        """Return the error covariance of Σ weights · spectrum, weights (row, col)."""
         ...
 
     def band_covariance(
@@ -77,6 +82,13 @@ class IndependentErrors:
     def spectral_covariance(self, row: int, col: int) -> np.ndarray:
         """Return the (band, band) error covariance of a pixel."""
         return np.diag(self.variance[row, col])
+
+    def region_covariance(self, weights: np.ndarray) -> SpectralCovariance:
+        """Return the error covariance of Σ weights · spectrum, weights (row, col)."""
+        used = weights != 0
+        variance = np.einsum("p,pv->v", weights[used] ** 2, self.variance[used])
+        empty = np.empty((len(variance), 0))
+        return SpectralCovariance(np.ones_like(variance), variance, empty, np.empty(0))
 
     def band_covariance(
         self, first: np.ndarray, second: np.ndarray, workers: int | None = None
@@ -138,6 +150,13 @@ class CombinedErrors:
             total += np.where(used & used[:, None], part, 0)
         return total
 
+    def region_covariance(self, weights: np.ndarray) -> SpectralCovariance:
+        """Refuse: the weights λ mix the bands of a region in no simple form."""
+        raise ValueError(
+            "Invalid request for the covariance of a fused cube's region. It is known for pixels, "
+            "and for any sums by functional_cov."
+        )
+
     def band_covariance(
         self, first: np.ndarray, second: np.ndarray, workers: int | None = None
     ) -> np.ndarray:
@@ -184,8 +203,11 @@ class CombinedErrors:
         """Yield draws (rows, cols, bands) of the error."""
         streams = [errors.draws(count, rng, rows, cols) for errors, _ in self.parts]
         for drawn in zip(*streams, strict=True):
-            shares = (share[rows, cols] for _, share in self.parts)
-            yield sum(np.where(s != 0, s * d, 0) for s, d in zip(shares, drawn, strict=True))
+            total = np.zeros(drawn[0].shape)
+            for error, (_, share) in zip(drawn, self.parts, strict=True):
+                own = share[rows, cols]
+                total += np.where(own != 0, own * error, 0)
+            yield total
 
 
 def _dense(weights: Weights, shape: tuple[int, int, int]) -> np.ndarray:

@@ -135,8 +135,8 @@ class _Crop:
                     f"Invalid weights of shape {dense.shape}. They must have the shape of the "
                     f"cube, {shape}, or be a mapping from (row, col, band) to a weight."
                 )
-            touched = dense.any(axis=2)
-            rows, cols = (_extent(touched.any(axis=1 - axis)) for axis in (0, 1))
+            touched = np.any(dense, axis=2)
+            rows, cols = _extent(np.any(touched, axis=1)), _extent(np.any(touched, axis=0))
             return cls(rows.start, cols.start, dense[rows, cols])
         where = np.array(list(weights), dtype=int).reshape(-1, 3)
         if np.any((where < 0) | (where >= shape)):

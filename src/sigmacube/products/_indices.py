@@ -1,0 +1,268 @@
+"""Spectral indices with sigma, by the delta method on the exact covariance of their bands."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from sigmacube.core.errors import Errors
+from sigmacube.core.expressions import Expression, Jet, parse
+from sigmacube.measured import Measured
+from sigmacube.products._supports import Supports
+from sigmacube.products._types import Product, history, std_of, without_bands
+
+__all__ = ["INDICES", "index"]
+
+INDICES: Mapping[str, str] = {
+    "ndvi": "(b842 - b665) / (b842 + b665)",
+    "ndwi": "(b560 - b842) / (b560 + b842)",
+    "evi": "2.5 * (b842 - b665) / (b842 + 6 * b665 - 7.5 * b490 + 1)",
+    "pri": "(b531 - b570) / (b531 + b570)",
+    "nbr": "(b842 - b2190) / (b842 + b2190)",
+}
+"""Indices known by name; the ndwi is that of open water (McFeeters 1996)."""
+
+# An index that adds a number to reflectances: values must be true reflectances.
+_NEEDS_REFLECTANCE = ("evi",)
+
+TOLERANCE_NM = 20.0
+"""How far the nearest band may lie from the wavelength that an expression names."""
+
+# Where the second-order part of the variance exceeds this share of the first order, or the
+# second-order bias this share of sigma, the linear sigma is no longer right to 5 %. Measured with
+# benchmarks/products.py (decision record 0015).
+MOST_CURVATURE = 0.01
+MOST_BIAS = 0.2
+# Closer than this many sigma to the bend of abs(), its derivative says nothing.
+LEAST_DISTANCE = 3.0
+
+
+def index(
+    cube: Measured,
+    expression: str,
+    *,
+    aggregate: int | tuple[int, int] | None = None,
+    labels: np.ndarray | None = None,
+    of: str = "mean spectrum",
+    tolerance: float = TOLERANCE_NM,
+    workers: int | None = None,
+) -> Product:
+    """Compute a spectral index with its standard deviation, at every pixel or over regions.
+
+    The standard deviation is √(gᵀ Σ g), with g the exact gradient and Σ the error covariance of the
+    bands that the index uses (the delta method). Where the index is not linear over the width of
+    the error, most often where a denominator is small, it would be wrong: there ``std`` is NaN and
+    ``flags`` is 3.
+
+    Parameters
+    ----------
+    cube
+        Result of `sigmacube.denoise` or `fuse`.
+    expression
+        One of ``ndvi``, ``ndwi``, ``evi``, ``pri``, ``nbr``, or an expression such as
+        ``"(b842 - b665) / (b842 + b665)"``, bands by wavelength in nm.
+    aggregate
+        Side of blocks of pixels: the index of the mean spectrum of each block.
+    labels
+        (row, col) integers, 0 for none, or a boolean mask: one index per region.
+    of
+        With ``labels``: ``"mean spectrum"`` takes the index of a region's mean spectrum,
+        ``"pixels"`` the mean of the pixels' indices.
+    tolerance
+        How far, in nm, the nearest band may be from the wavelength asked for.
+    workers
+        Threads; the number of processors by default.
+
+    Returns
+    -------
+    Product
+        With the bands that were used in ``bands``.
+
+    Examples
+    --------
+    >>> import numpy as np, sigmacube as sc
+    >>> from sigmacube import products
+    >>> noisy = sc.synthetic.add_noise(sc.synthetic.scene((24, 30, 60), rng=1), 0.02, rng=2)
+    >>> result = sc.denoise(noisy, 0.02, window=12)
+    >>> ndvi = products.index(result, "ndvi")
+    >>> ndvi.estimate.shape, ndvi.bands[0][1]
+    ((24, 30), 13)
+    >>> bool(np.nanmedian(ndvi.std) < 0.05)
+    True
+    """
+    errors = cube.known_errors()
+    name, parsed = _expression(expression)
+    bands = _find_bands(cube, parsed, tolerance)
+    columns = [b for _, b, _ in bands]
+    if name in _NEEDS_REFLECTANCE:
+        _check_reflectance(cube.estimate[..., columns], name)
+    if aggregate is not None and labels is not None:
+        raise ValueError("Invalid request for both blocks and regions. Give one of them.")
+    if of not in ("mean spectrum", "pixels"):
+        raise ValueError(f"Invalid of {of!r}. It must be 'mean spectrum' or 'pixels'.")
+    settings = {"product": "index", "name": name, "expression": parsed.text}
+    about = {"bands": bands, "settings": history(cube, settings)}
+    if labels is not None and of == "pixels":
+        return _index_mean(
+            cube, errors, parsed, columns, Supports.regions(cube, labels), name, about
+        )
+    supports = None
+    if aggregate is not None:
+        supports = Supports.blocks(cube, aggregate, 0.5)
+    elif labels is not None:
+        supports = Supports.regions(cube, labels)
+    values, covariance, diagonal = _band_values(cube, errors, columns, supports, workers)
+    jet = parsed.evaluate(list(np.moveaxis(values, -1, 0)))
+    std, flags = _delta(jet, covariance, np.isfinite(values).all(axis=-1))
+    naive = np.sqrt(np.einsum("...m,...m->...", jet.gradient**2, diagonal))
+    return _finish(cube, name, jet.value, std, flags, naive, supports, about)
+
+
+def _expression(text: str) -> tuple[str, Expression]:
+    """Return the name of an index and what it computes."""
+    known = text.strip().lower()
+    if known in INDICES:
+        return known, parse(INDICES[known])
+    if known.isidentifier() and not any(c.isdigit() for c in known):
+        raise ValueError(
+            f"Invalid index {text!r}. It must be one of {', '.join(INDICES)}, or an expression "
+            'such as "(b842-b665)/(b842+b665)".'
+        )
+    return "index", parse(text)
+
+
+def _find_bands(
+    cube: Measured, expression: Expression, tolerance: float
+) -> tuple[tuple[float, int, float], ...]:
+    """Return (wavelength asked for, index, wavelength found) of the nearest bands with data."""
+    if cube.wavelengths is None:
+        raise ValueError(
+            f'Invalid expression "{expression.text}": the cube has no wavelengths, so bands cannot '
+            "be found by them."
+        )
+    centres = np.asarray(cube.wavelengths, dtype=np.float64)
+    empty = ~np.isfinite(cube.estimate).any(axis=(0, 1))
+    found = []
+    for wanted in expression.wavelengths:
+        distance = np.where(empty, np.inf, np.abs(centres - wanted))
+        nearest = int(np.argmin(distance))
+        if not distance[nearest] <= tolerance:
+            raise ValueError(
+                f"Invalid band b{wanted:g}: the nearest band with data is at "
+                f"{centres[nearest]:.1f} nm. It must be within {tolerance:g} nm."
+            )
+        found.append((wanted, nearest, float(centres[nearest])))
+    return tuple(found)
+
+
+def _check_reflectance(values: np.ndarray, name: str) -> None:
+    middle = float(np.nanmedian(values))
+    if middle > 1.5:
+        raise ValueError(
+            f"Invalid values for {name}: their median is {middle:g}. It adds a constant, so it "
+            "needs reflectance from 0 to 1; read the cube with the right scale."
+        )
+
+
+def _pairs(count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the indices of all pairs i ≤ j."""
+    first, second = np.triu_indices(count)
+    return first, second
+
+
+def _band_values(
+    cube: Measured,
+    errors: Errors,
+    columns: Sequence[int],
+    supports: Supports | None,
+    workers: int | None,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return values (..., m), error covariance (..., m, m) and naive variances of some bands."""
+    rows = np.eye(errors.shape[2])[list(columns)]
+    i, j = _pairs(len(rows))
+    if supports is None:
+        flat = errors.band_covariance(rows[i], rows[j], workers)
+        values = np.asarray(cube.estimate[..., columns], dtype=np.float64)
+        naive = np.square(std_of(cube)[..., columns])
+    else:
+        flat = errors.support_covariance(
+            supports.labels, supports.weights, rows[i], rows[j], workers
+        )
+        values = supports.mean(cube.estimate[..., columns])
+        naive = supports.sum(np.square(std_of(cube)[..., columns]), power=2)
+    covariance = np.empty((*flat.shape[:-1], len(rows), len(rows)))
+    covariance[..., i, j] = flat
+    covariance[..., j, i] = flat
+    return values, covariance, naive
+
+
+def _delta(jet: Jet, covariance: np.ndarray, known: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the standard deviation by the delta method, and flags where it cannot be trusted."""
+    with np.errstate(all="ignore"):
+        g = jet.gradient
+        variance = np.einsum("...i,...ij,...j->...", g, covariance, g)
+        h_cov = jet.hessian @ covariance
+        curvature = np.einsum("...ij,...ji->...", h_cov, h_cov) / 2
+        bias = np.abs(np.einsum("...ii->...", h_cov)) / 2
+        bad = (curvature > MOST_CURVATURE * variance) | (bias > MOST_BIAS * np.sqrt(variance))
+        for value, gradient in jet.kinks:
+            width = np.sqrt(np.einsum("...i,...ij,...j->...", gradient, covariance, gradient))
+            bad |= np.abs(value) < LEAST_DISTANCE * width
+        std = np.sqrt(variance)
+    undefined = ~np.isfinite(jet.value) | ~np.isfinite(std)
+    flags = np.where(~known, 1, np.where(undefined, 2, np.where(bad, 3, 0))).astype(np.uint8)
+    return np.where(flags == 0, std, np.nan), flags
+
+
+def _index_mean(
+    cube: Measured,
+    errors: Errors,
+    expression: Expression,
+    columns: Sequence[int],
+    supports: Supports,
+    name: str,
+    about: Mapping[str, Any],
+) -> Product:
+    """Return the mean of the pixels' indices over regions.
+
+    Linearised, it is a linear functional with the pixels' gradients as weights.
+    """
+    values, covariance, diagonal = _band_values(cube, errors, columns, None, None)
+    jet = expression.evaluate(list(np.moveaxis(values, -1, 0)))
+    with np.errstate(all="ignore"):
+        bias = np.einsum("...ij,...ji->...", jet.hessian, covariance) / 2
+    mean = supports.mean(jet.value[..., None])[..., 0]
+    naive = np.einsum("...m,...m->...", jet.gradient**2, diagonal)
+    naive = np.sqrt(supports.sum(naive[..., None], power=2)[..., 0])
+    std = np.full(mean.shape, np.nan)
+    flags = np.where(np.isfinite(mean), 0, 2).astype(np.uint8)
+    for number in np.flatnonzero(flags == 0):
+        inside = supports.labels == number
+        share = np.where(inside, supports.weights, 0)
+        weights = np.zeros(errors.shape)
+        weights[..., columns] = np.where(inside[..., None], jet.gradient, 0) * share[..., None]
+        std[number] = np.sqrt(errors.functional_covariance([weights])[0, 0])
+        # What pixels are biased by does not average out, and must be small beside the mean's sigma.
+        if not abs(np.sum(share[inside] * bias[inside])) <= MOST_BIAS * std[number]:
+            flags[number], std[number] = 3, np.nan
+    return _finish(cube, name, mean, std, flags, naive, supports, about)
+
+
+def _finish(
+    cube: Measured,
+    name: str,
+    values: np.ndarray,
+    std: np.ndarray,
+    flags: np.ndarray,
+    naive: np.ndarray,
+    supports: Supports | None,
+    about: Mapping[str, Any],
+) -> Product:
+    """Wrap maps and tables of one value per place."""
+    estimate = np.where((flags == 1) | (flags == 2), np.nan, values)
+    made = Product(
+        name, estimate, std, ("row", "col"), flags, naive, metadata=without_bands(cube), **about
+    )
+    return made if supports is None else supports.shaped(made)
