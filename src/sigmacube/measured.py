@@ -82,9 +82,7 @@ class Measured:
             return self.known_errors().spectral_covariance(*where)
         return self.known_errors().region_covariance(where).dense()
 
-    def spectral_factors(
-        self, row: int | np.ndarray, col: int | None = None
-    ) -> SpectralCovariance:
+    def spectral_factors(self, row: int | np.ndarray, col: int | None = None) -> SpectralCovariance:
         """Return what `spectral_cov` does in low-rank form: a share of the noise plus few vectors.
 
         Parameters

@@ -126,6 +126,7 @@ def _fill_row(
 def support_covariance(
     factors: Factors,
     labels: np.ndarray,
+    count: int,
     weights: np.ndarray,
     first: np.ndarray,
     second: np.ndarray,
@@ -140,6 +141,8 @@ def support_covariance(
         Factors of all windows.
     labels
         (row, col) number of the support a pixel belongs to, from 0; negative for none.
+    count
+        Number of supports.
     weights
         (row, col) weight of each pixel in its support.
     first, second
@@ -149,8 +152,7 @@ def support_covariance(
     run
         Parallel map.
     """
-    n_supports = int(labels.max(initial=-1)) + 1
-    output = np.zeros((n_supports, len(first)))
+    output = np.zeros((count, len(first)))
     groups = _groups(labels, weights)
     for cell, sides in _by_band_cell(factors, first, second):
         scene = _BandCell.create(factors, cell)
@@ -162,7 +164,7 @@ def support_covariance(
         if noise_variance is not None:
             inside = labels >= 0
             power = (weights**2 * noise_variance[..., cell])[inside]
-            kept = np.bincount(labels[inside], power, n_supports)
+            kept = np.bincount(labels[inside], power, count)
             output[:, sides.where] += kept[:, None] * (sides.noise * sides.scale)
     return output
 

@@ -46,6 +46,7 @@ class Errors(Protocol):
     def support_covariance(
         self,
         labels: np.ndarray,
+        count: int,
         weights: np.ndarray,
         first: np.ndarray,
         second: np.ndarray,
@@ -99,6 +100,7 @@ class IndependentErrors:
     def support_covariance(
         self,
         labels: np.ndarray,
+        count: int,
         weights: np.ndarray,
         first: np.ndarray,
         second: np.ndarray,
@@ -107,7 +109,6 @@ class IndependentErrors:
         """Return (supports, n) covariances of combinations of bands, averaged over supports."""
         maps = self.band_covariance(first, second)
         inside = labels >= 0
-        count = int(labels.max(initial=-1)) + 1
         each = (weights**2)[inside, None] * maps[inside]
         columns = [np.bincount(labels[inside], column, count) for column in each.T]
         return np.stack(columns, axis=1)
@@ -176,6 +177,7 @@ class CombinedErrors:
     def support_covariance(
         self,
         labels: np.ndarray,
+        count: int,
         weights: np.ndarray,
         first: np.ndarray,
         second: np.ndarray,
@@ -184,7 +186,6 @@ class CombinedErrors:
         """Return (supports, n) covariances of combinations of bands, averaged over supports."""
         rows, index = np.unique(np.concatenate([first, second]), axis=0, return_inverse=True)
         index = index.ravel()
-        count = int(labels.max(initial=-1)) + 1
         if count * len(rows) > MOST_FUNCTIONALS:
             raise ValueError(
                 f"Invalid request for {count} means of {len(rows)} bands of a fused cube; at most "

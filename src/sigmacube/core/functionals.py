@@ -73,6 +73,7 @@ class ErrorModel:
     def support_covariance(
         self,
         labels: np.ndarray,
+        count: int,
         weights: np.ndarray,
         first: np.ndarray,
         second: np.ndarray,
@@ -89,7 +90,7 @@ class ErrorModel:
         sides = (self._known_bands(first), self._known_bands(second))
         with parallel(workers) as run:
             return support_covariance(
-                self.factors, labels, weights, *sides, self.noise_variance, run
+                self.factors, labels, count, weights, *sides, self.noise_variance, run
             )
 
     def draws(

@@ -188,7 +188,7 @@ def _band_values(
         naive = np.square(std_of(cube)[..., columns])
     else:
         flat = errors.support_covariance(
-            supports.labels, supports.weights, rows[i], rows[j], workers
+            supports.labels, supports.count, supports.weights, rows[i], rows[j], workers
         )
         values = supports.mean(cube.estimate[..., columns])
         naive = supports.sum(np.square(std_of(cube)[..., columns]), power=2)
@@ -200,20 +200,27 @@ def _band_values(
 
 def _delta(jet: Jet, covariance: np.ndarray, known: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the standard deviation by the delta method, and flags where it cannot be trusted."""
+    variance, curvature, bias = _second_order(jet, covariance)
     with np.errstate(all="ignore"):
-        g = jet.gradient
-        variance = np.einsum("...i,...ij,...j->...", g, covariance, g)
-        h_cov = jet.hessian @ covariance
-        curvature = np.einsum("...ij,...ji->...", h_cov, h_cov) / 2
-        bias = np.abs(np.einsum("...ii->...", h_cov)) / 2
-        bad = (curvature > MOST_CURVATURE * variance) | (bias > MOST_BIAS * np.sqrt(variance))
+        std = np.sqrt(variance)
+        bad = (curvature > MOST_CURVATURE * variance) | (np.abs(bias) > MOST_BIAS * std)
         for value, gradient in jet.kinks:
             width = np.sqrt(np.einsum("...i,...ij,...j->...", gradient, covariance, gradient))
             bad |= np.abs(value) < LEAST_DISTANCE * width
-        std = np.sqrt(variance)
     undefined = ~np.isfinite(jet.value) | ~np.isfinite(std)
     flags = np.where(~known, 1, np.where(undefined, 2, np.where(bad, 3, 0))).astype(np.uint8)
     return np.where(flags == 0, std, np.nan), flags
+
+
+def _second_order(jet: Jet, covariance: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the variance gᵀΣg, what the second order adds to it tr(HΣHΣ)/2, and bias tr(HΣ)/2."""
+    with np.errstate(all="ignore"):
+        g, h_cov = jet.gradient, jet.hessian @ covariance
+        return (
+            np.einsum("...i,...ij,...j->...", g, covariance, g),
+            np.einsum("...ij,...ji->...", h_cov, h_cov) / 2,
+            np.einsum("...ii->...", h_cov) / 2,
+        )
 
 
 def _index_mean(
@@ -231,22 +238,24 @@ def _index_mean(
     """
     values, covariance, diagonal = _band_values(cube, errors, columns, None, None)
     jet = expression.evaluate(list(np.moveaxis(values, -1, 0)))
-    with np.errstate(all="ignore"):
-        bias = np.einsum("...ij,...ji->...", jet.hessian, covariance) / 2
-    mean = supports.mean(jet.value[..., None])[..., 0]
+    variance, curvature, bias = _second_order(jet, covariance)
     naive = np.einsum("...m,...m->...", jet.gradient**2, diagonal)
-    naive = np.sqrt(supports.sum(naive[..., None], power=2)[..., 0])
+    mean, bias = supports.mean(np.stack([jet.value, bias], axis=-1)).T
+    sums = supports.sum(np.stack([variance, curvature, naive], axis=-1), power=2).T
     std = np.full(mean.shape, np.nan)
-    flags = np.where(np.isfinite(mean), 0, 2).astype(np.uint8)
+    flags = np.where(np.isfinite(mean + sums[0]), 0, 2).astype(np.uint8)
     for number in np.flatnonzero(flags == 0):
         inside = supports.labels == number
-        share = np.where(inside, supports.weights, 0)
         weights = np.zeros(errors.shape)
-        weights[..., columns] = np.where(inside[..., None], jet.gradient, 0) * share[..., None]
+        weights[..., columns] = np.where(inside[..., None], jet.gradient, 0)
+        weights[..., columns] *= np.where(inside, supports.weights, 0)[..., None]
         std[number] = np.sqrt(errors.functional_covariance([weights])[0, 0])
-        # What pixels are biased by does not average out, and must be small beside the mean's sigma.
-        if not abs(np.sum(share[inside] * bias[inside])) <= MOST_BIAS * std[number]:
-            flags[number], std[number] = 3, np.nan
+    # Second-order errors of pixels are less correlated than first-order ones, so their mean is at
+    # most as important as they are. What pixels are biased by does not average out at all.
+    linear = (sums[1] <= MOST_CURVATURE * sums[0]) & (np.abs(bias) <= MOST_BIAS * std)
+    flags[(flags == 0) & ~linear] = 3
+    std[flags != 0] = np.nan
+    naive = np.sqrt(sums[2])
     return _finish(cube, name, mean, std, flags, naive, supports, about)
 
 

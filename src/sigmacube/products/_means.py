@@ -78,7 +78,7 @@ def _means(cube: Measured, supports: Supports, name: str, workers: int | None) -
     rows = np.eye(errors.shape[2])[known]
     variance = np.full((supports.count, errors.shape[2]), np.nan)
     variance[:, known] = errors.support_covariance(
-        supports.labels, supports.weights, rows, rows, workers
+        supports.labels, supports.count, supports.weights, rows, rows, workers
     )
     estimate = supports.mean(cube.estimate)
     std = np.where(np.isfinite(estimate), np.sqrt(variance), np.nan)
