@@ -14,6 +14,7 @@ import numpy as np
 
 from sigmacube.core.factors import Factors
 from sigmacube.core.regions import SpectralCovariance, region_covariance
+from sigmacube.core.windows import WindowGrid
 
 __all__ = ["ErrorModel", "functional_covariance", "functional_variance", "spectral_covariance"]
 
@@ -88,10 +89,17 @@ class ErrorModel:
         from sigmacube.core.parallel import parallel
 
         sides = (self._known_bands(first), self._known_bands(second))
+        wide = _wide_supports(labels, count, self.factors.grid)
+        small = np.where(np.isin(labels, wide), -1, labels)
         with parallel(workers) as run:
-            return support_covariance(
-                self.factors, labels, count, weights, *sides, self.noise_variance, run
+            covariance = support_covariance(
+                self.factors, small, count, weights, *sides, self.noise_variance, run
             )
+        for number in wide:
+            own = np.where(labels == number, weights, 0.0)
+            region = region_covariance(self.factors, own, self.noise_variance)
+            covariance[number] = region.pairs(*sides)
+        return covariance
 
     def draws(
         self, count: int, rng: np.random.Generator, rows: slice, cols: slice
@@ -170,6 +178,19 @@ class _Crop:
             low, high = max(start, theirs), min(start + size, theirs + extent)
             spans.append(slice(low - start, max(high, low) - start))
         return spans[0], spans[1]
+
+
+def _wide_supports(labels: np.ndarray, count: int, grid: WindowGrid) -> np.ndarray:
+    """Return the supports wider than two windows: these are better done one by one."""
+    rows, cols = np.nonzero(labels >= 0)
+    number = labels[rows, cols]
+    wide = np.zeros(count, dtype=bool)
+    for position, axis in ((rows, grid.rows), (cols, grid.cols)):
+        low, high = np.full(count, np.iinfo(int).max), np.full(count, -1)
+        np.minimum.at(low, number, position)
+        np.maximum.at(high, number, position)
+        wide |= (high - low >= 2 * axis.size) & (high >= 0)
+    return np.flatnonzero(wide)
 
 
 def _extent(used: np.ndarray) -> slice:

@@ -81,6 +81,13 @@ class SpectralCovariance:
         return covariance
 
 
+    def pairs(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
+        """Return the (n,) covariances of first[i] with second[i], combinations (n, bands)."""
+        both, index = np.unique(np.concatenate([first, second]), axis=0, return_inverse=True)
+        index = index.ravel()
+        return self.of(both)[index[: len(first)], index[len(first) :]]
+
+
 def region_covariance(
     factors: Factors, weights: np.ndarray, noise_variance: np.ndarray | None = None
 ) -> SpectralCovariance:
@@ -128,12 +135,10 @@ def region_covariance(
 class _Strips:
     """Shares of the windows in a region's weights, one strip per line of windows that touch it."""
 
-    lines: list[int]
-    """Window row of each strip."""
-    tops: list[int]
-    """First image row of each strip."""
+    corners: list[tuple[int, int]]
+    """First row and column of each strip."""
     q: list[np.ndarray]
-    """(windows, rows, cols of the scene) q_a per strip."""
+    """(windows, rows, cols) q_a on each strip."""
     v: list[np.ndarray]
     """(windows, rank, bands) V scaled by influence, per strip."""
     p: np.ndarray
@@ -144,18 +149,18 @@ class _Strips:
         grid = factors.grid
         total = _cell_total(factors, cell)
         p = np.zeros(grid.cube_shape[:2])
-        made = cls([], [], [], [], p)
+        made = cls([], [], [], p)
         first, count = int(grid.bands.first[cell]), int(grid.bands.count[cell])
-        for i in range(len(grid.rows)):
-            top = int(grid.rows.starts[i])
-            here = weights[top : top + grid.rows.size]
-            if not here.any():
-                continue
-            used = np.flatnonzero(here.any(axis=0))
-            starts = grid.cols.starts
-            touched = np.flatnonzero((starts <= used[-1]) & (starts + grid.cols.size > used[0]))
+        rows, cols = (np.flatnonzero(weights.any(axis=axis)) for axis in (1, 0))
+        if not len(rows):
+            return made
+        lines, touched = (
+            np.flatnonzero((axis.starts <= used[-1]) & (axis.starts + axis.size > used[0]))
+            for axis, used in ((grid.rows, rows), (grid.cols, cols))
+        )
+        for i in lines:
             for k in range(first, first + count):
-                made._add(factors, weights / total, (i, k), touched)
+                made._add(factors, weights / total, (int(i), k), touched)
         return made
 
     def _add(
@@ -163,7 +168,8 @@ class _Strips:
     ) -> None:
         """Add the windows ``cols`` of one line."""
         grid, (i, k) = factors.grid, line
-        q = np.zeros((len(cols), grid.rows.size, grid.cube_shape[1]))
+        side, end = int(grid.cols.starts[cols[0]]), int(grid.cols.starts[cols[-1]] + grid.cols.size)
+        q = np.zeros((len(cols), grid.rows.size, end - side))
         v = np.zeros((len(cols), factors.right.shape[3], grid.cube_shape[2]))
         top = int(grid.rows.starts[i])
         for n, j in enumerate(cols):
@@ -172,11 +178,10 @@ class _Strips:
             u = factors.left[i, k, j] * scale[:, None, None]
             x = weights[rows, span] * factors.pixel_weights[i, k, j]
             p = np.tensordot(np.einsum("rhw,hw->r", u, x), u, axes=1)
-            q[n, :, span] = x - p
+            q[n, :, span.start - side : span.stop - side] = x - p
             v[n, :, bands] = factors.right[i, k, j] * scale[:, None]
             self.p[rows, span] += p
-        self.lines.append(i)
-        self.tops.append(top)
+        self.corners.append((top, side))
         self.q.append(q)
         self.v.append(v)
 
@@ -193,14 +198,15 @@ def _between(first: _Strips, second: _Strips) -> np.ndarray:
     n_bands = first.v[0].shape[2] if first.v else 0
     covariance = np.zeros((n_bands, n_bands))
     for strips, other in ((first, second), (second, first)):
-        for top, q, v in zip(strips.tops, strips.q, strips.v, strict=True):
-            shared = other.p[top : top + q.shape[1]]
+        for (top, side), q, v in zip(strips.corners, strips.q, strips.v, strict=True):
+            shared = other.p[top : top + q.shape[1], side : side + q.shape[2]]
             level = np.einsum("whc,hc->w", q, shared)
             flat = (v * np.sqrt(np.abs(level))[:, None, None]).reshape(-1, n_bands)
             sign = np.repeat(np.sign(level), v.shape[1])
             covariance += (flat.T * sign) @ flat
-    for top_a, q_a, v_a in zip(first.tops, first.q, first.v, strict=True):
-        for top_b, q_b, v_b in zip(second.tops, second.q, second.v, strict=True):
+    # All strips of a region span the same columns.
+    for (top_a, _), q_a, v_a in zip(first.corners, first.q, first.v, strict=True):
+        for (top_b, _), q_b, v_b in zip(second.corners, second.q, second.v, strict=True):
             low, high = max(top_a, top_b), min(top_a, top_b) + q_a.shape[1]
             if low >= high:
                 continue

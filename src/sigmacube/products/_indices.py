@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
-from sigmacube.core.errors import Errors
 from sigmacube.core.expressions import Expression, Jet, parse
 from sigmacube.measured import Measured
 from sigmacube.products._supports import Supports
@@ -47,6 +46,7 @@ def index(
     labels: np.ndarray | None = None,
     of: str = "mean spectrum",
     tolerance: float = TOLERANCE_NM,
+    max_curvature: float = MOST_CURVATURE,
     workers: int | None = None,
 ) -> Product:
     """Compute a spectral index with its standard deviation, at every pixel or over regions.
@@ -72,6 +72,9 @@ def index(
         ``"pixels"`` the mean of the pixels' indices.
     tolerance
         How far, in nm, the nearest band may be from the wavelength asked for.
+    max_curvature
+        Share of the variance that the second order may add before sigma is refused. For a ratio it
+        is twice the squared relative error of the denominator: 0.01 stands for 7 %.
     workers
         Threads; the number of processors by default.
 
@@ -92,32 +95,120 @@ def index(
     >>> bool(np.nanmedian(ndvi.std) < 0.05)
     True
     """
-    errors = cube.known_errors()
-    name, parsed = _expression(expression)
-    bands = _find_bands(cube, parsed, tolerance)
-    columns = [b for _, b, _ in bands]
-    if name in _NEEDS_REFLECTANCE:
-        _check_reflectance(cube.estimate[..., columns], name)
     if aggregate is not None and labels is not None:
         raise ValueError("Invalid request for both blocks and regions. Give one of them.")
     if of not in ("mean spectrum", "pixels"):
         raise ValueError(f"Invalid of {of!r}. It must be 'mean spectrum' or 'pixels'.")
-    settings = {"product": "index", "name": name, "expression": parsed.text}
-    about = {"bands": bands, "settings": history(cube, settings)}
-    if labels is not None and of == "pixels":
-        return _index_mean(
-            cube, errors, parsed, columns, Supports.regions(cube, labels), name, about
-        )
-    supports = None
+    name, parsed = _expression(expression)
+    bands = _find_bands(cube, parsed, tolerance)
+    if name in _NEEDS_REFLECTANCE:
+        _check_reflectance(cube.estimate[..., [band for _, band, _ in bands]], name)
+    task = _Index(cube, name, parsed, bands, max_curvature, workers)
     if aggregate is not None:
-        supports = Supports.blocks(cube, aggregate, 0.5)
-    elif labels is not None:
-        supports = Supports.regions(cube, labels)
-    values, covariance, diagonal = _band_values(cube, errors, columns, supports, workers)
-    jet = parsed.evaluate(list(np.moveaxis(values, -1, 0)))
-    std, flags = _delta(jet, covariance, np.isfinite(values).all(axis=-1))
-    naive = np.sqrt(np.einsum("...m,...m->...", jet.gradient**2, diagonal))
-    return _finish(cube, name, jet.value, std, flags, naive, supports, about)
+        return task.of_spectra(Supports.blocks(cube, aggregate, 0.5))
+    if labels is None:
+        return task.of_spectra(None)
+    regions = Supports.regions(cube, labels)
+    return task.of_spectra(regions) if of == "mean spectrum" else task.mean_of_pixels(regions)
+
+
+@dataclass(frozen=True, eq=False)
+class _Index:
+    """An index of a cube, with its bands found."""
+
+    cube: Measured
+    name: str
+    expression: Expression
+    bands: tuple[tuple[float, int, float], ...]
+    max_curvature: float
+    workers: int | None
+
+    @property
+    def columns(self) -> list[int]:
+        """The bands' positions in the cube."""
+        return [band for _, band, _ in self.bands]
+
+    def of_spectra(self, supports: Supports | None) -> Product:
+        """Return the index of every pixel's spectrum, or of mean spectra."""
+        values, covariance, independent = self._bands_with_errors(supports)
+        jet = self.expression.evaluate(list(np.moveaxis(values, -1, 0)))
+        known = np.isfinite(values).all(axis=-1)
+        std, flags = _delta(jet, covariance, known, self.max_curvature)
+        naive = np.sqrt(np.einsum("...m,...m->...", jet.gradient**2, independent))
+        return self._product(jet.value, std, flags, naive, supports)
+
+    def mean_of_pixels(self, supports: Supports) -> Product:
+        """Return the mean of the pixels' indices over regions.
+
+        Linearised, it is a linear functional with the pixels' gradients as weights.
+        """
+        errors = self.cube.known_errors()
+        values, covariance, independent = self._bands_with_errors(None)
+        jet = self.expression.evaluate(list(np.moveaxis(values, -1, 0)))
+        variance, curvature, bias = _second_order(jet, covariance)
+        naive = np.einsum("...m,...m->...", jet.gradient**2, independent)
+        mean, bias = supports.mean(np.stack([jet.value, bias], axis=-1)).T
+        variance, curvature, naive = supports.sum(
+            np.stack([variance, curvature, naive], axis=-1), power=2
+        ).T
+        std = np.full(mean.shape, np.nan)
+        flags = np.where(np.isfinite(mean + variance), 0, 2).astype(np.uint8)
+        for number in np.flatnonzero(flags == 0):
+            inside = supports.labels == number
+            weights = np.zeros(errors.shape)
+            weights[..., self.columns] = np.where(inside[..., None], jet.gradient, 0)
+            weights *= np.where(inside, supports.weights, 0)[..., None]
+            std[number] = np.sqrt(errors.functional_covariance([weights])[0, 0])
+        # Second-order errors of pixels are less correlated than first-order ones, so their mean is
+        # at most as important as they are. What biases pixels does not average out at all.
+        linear = (curvature <= self.max_curvature * variance) & (np.abs(bias) <= MOST_BIAS * std)
+        flags[(flags == 0) & ~linear] = 3
+        std[flags != 0] = np.nan
+        return self._product(mean, std, flags, np.sqrt(naive), supports)
+
+    def _bands_with_errors(
+        self, supports: Supports | None
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return values (..., m), error covariance (..., m, m) and independent variances."""
+        errors, columns = self.cube.known_errors(), self.columns
+        rows = np.eye(errors.shape[2])[columns]
+        i, j = np.triu_indices(len(rows))
+        independent = np.square(std_of(self.cube)[..., columns])
+        if supports is None:
+            pairs = errors.band_covariance(rows[i], rows[j], self.workers)
+            values = np.asarray(self.cube.estimate[..., columns], dtype=np.float64)
+        else:
+            pairs = errors.support_covariance(
+                supports.labels, supports.count, supports.weights, rows[i], rows[j], self.workers
+            )
+            values = supports.mean(self.cube.estimate[..., columns])
+            independent = supports.sum(independent, power=2)
+        covariance = np.empty((*pairs.shape[:-1], len(rows), len(rows)))
+        covariance[..., i, j] = pairs
+        covariance[..., j, i] = pairs
+        return values, covariance, independent
+
+    def _product(
+        self,
+        values: np.ndarray,
+        std: np.ndarray,
+        flags: np.ndarray,
+        naive: np.ndarray,
+        supports: Supports | None,
+    ) -> Product:
+        settings = {"product": "index", "name": self.name, "expression": self.expression.text}
+        made = Product(
+            self.name,
+            np.where((flags == 1) | (flags == 2), np.nan, values),
+            std,
+            ("row", "col"),
+            flags,
+            naive,
+            bands=self.bands,
+            metadata=without_bands(self.cube),
+            settings=history(self.cube, settings),
+        )
+        return made if supports is None else supports.shaped(made)
 
 
 def _expression(text: str) -> tuple[str, Expression]:
@@ -166,44 +257,14 @@ def _check_reflectance(values: np.ndarray, name: str) -> None:
         )
 
 
-def _pairs(count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the indices of all pairs i ≤ j."""
-    first, second = np.triu_indices(count)
-    return first, second
-
-
-def _band_values(
-    cube: Measured,
-    errors: Errors,
-    columns: Sequence[int],
-    supports: Supports | None,
-    workers: int | None,
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return values (..., m), error covariance (..., m, m) and naive variances of some bands."""
-    rows = np.eye(errors.shape[2])[list(columns)]
-    i, j = _pairs(len(rows))
-    if supports is None:
-        flat = errors.band_covariance(rows[i], rows[j], workers)
-        values = np.asarray(cube.estimate[..., columns], dtype=np.float64)
-        naive = np.square(std_of(cube)[..., columns])
-    else:
-        flat = errors.support_covariance(
-            supports.labels, supports.count, supports.weights, rows[i], rows[j], workers
-        )
-        values = supports.mean(cube.estimate[..., columns])
-        naive = supports.sum(np.square(std_of(cube)[..., columns]), power=2)
-    covariance = np.empty((*flat.shape[:-1], len(rows), len(rows)))
-    covariance[..., i, j] = flat
-    covariance[..., j, i] = flat
-    return values, covariance, naive
-
-
-def _delta(jet: Jet, covariance: np.ndarray, known: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _delta(
+    jet: Jet, covariance: np.ndarray, known: np.ndarray, max_curvature: float
+) -> tuple[np.ndarray, np.ndarray]:
     """Return the standard deviation by the delta method, and flags where it cannot be trusted."""
     variance, curvature, bias = _second_order(jet, covariance)
     with np.errstate(all="ignore"):
         std = np.sqrt(variance)
-        bad = (curvature > MOST_CURVATURE * variance) | (np.abs(bias) > MOST_BIAS * std)
+        bad = (curvature > max_curvature * variance) | (np.abs(bias) > MOST_BIAS * std)
         for value, gradient in jet.kinks:
             width = np.sqrt(np.einsum("...i,...ij,...j->...", gradient, covariance, gradient))
             bad |= np.abs(value) < LEAST_DISTANCE * width
@@ -221,57 +282,3 @@ def _second_order(jet: Jet, covariance: np.ndarray) -> tuple[np.ndarray, np.ndar
             np.einsum("...ij,...ji->...", h_cov, h_cov) / 2,
             np.einsum("...ii->...", h_cov) / 2,
         )
-
-
-def _index_mean(
-    cube: Measured,
-    errors: Errors,
-    expression: Expression,
-    columns: Sequence[int],
-    supports: Supports,
-    name: str,
-    about: Mapping[str, Any],
-) -> Product:
-    """Return the mean of the pixels' indices over regions.
-
-    Linearised, it is a linear functional with the pixels' gradients as weights.
-    """
-    values, covariance, diagonal = _band_values(cube, errors, columns, None, None)
-    jet = expression.evaluate(list(np.moveaxis(values, -1, 0)))
-    variance, curvature, bias = _second_order(jet, covariance)
-    naive = np.einsum("...m,...m->...", jet.gradient**2, diagonal)
-    mean, bias = supports.mean(np.stack([jet.value, bias], axis=-1)).T
-    sums = supports.sum(np.stack([variance, curvature, naive], axis=-1), power=2).T
-    std = np.full(mean.shape, np.nan)
-    flags = np.where(np.isfinite(mean + sums[0]), 0, 2).astype(np.uint8)
-    for number in np.flatnonzero(flags == 0):
-        inside = supports.labels == number
-        weights = np.zeros(errors.shape)
-        weights[..., columns] = np.where(inside[..., None], jet.gradient, 0)
-        weights[..., columns] *= np.where(inside, supports.weights, 0)[..., None]
-        std[number] = np.sqrt(errors.functional_covariance([weights])[0, 0])
-    # Second-order errors of pixels are less correlated than first-order ones, so their mean is at
-    # most as important as they are. What pixels are biased by does not average out at all.
-    linear = (sums[1] <= MOST_CURVATURE * sums[0]) & (np.abs(bias) <= MOST_BIAS * std)
-    flags[(flags == 0) & ~linear] = 3
-    std[flags != 0] = np.nan
-    naive = np.sqrt(sums[2])
-    return _finish(cube, name, mean, std, flags, naive, supports, about)
-
-
-def _finish(
-    cube: Measured,
-    name: str,
-    values: np.ndarray,
-    std: np.ndarray,
-    flags: np.ndarray,
-    naive: np.ndarray,
-    supports: Supports | None,
-    about: Mapping[str, Any],
-) -> Product:
-    """Wrap maps and tables of one value per place."""
-    estimate = np.where((flags == 1) | (flags == 2), np.nan, values)
-    made = Product(
-        name, estimate, std, ("row", "col"), flags, naive, metadata=without_bands(cube), **about
-    )
-    return made if supports is None else supports.shaped(made)
