@@ -113,6 +113,7 @@ class Tally:
     inside: list[np.ndarray] = field(default_factory=list)
 
     def add(self, made: Product, keep_sigma: bool) -> None:
+        """Add the product of one trial."""
         error = made.estimate - self.truth
         self.count += 1
         self.total = self.total + error
@@ -125,10 +126,12 @@ class Tally:
             )
 
     def spread(self) -> np.ndarray:
+        """Return the standard deviation over trials."""
         mean = self.total / self.count
         return np.sqrt((self.square / self.count - mean**2) * self.count / (self.count - 1))
 
     def row(self) -> dict[str, float]:
+        """Return the figures of the table."""
         good = np.isfinite(np.stack(self.variances)).all(axis=0)
         spread = self.spread()[good]
         sigma = np.sqrt(np.mean(self.variances, axis=0))[good]
@@ -254,7 +257,7 @@ def sampling(truth: Cube, noise: float, draws: int = 500, sums: int = 12) -> dic
     figures = {"draws": draws, "covariances": len(z), "rms_z": float(np.sqrt(np.mean(z**2))),
                "largest_z": float(np.abs(z).max())}  # fmt: skip
     print(f"sample: {len(z)} covariances of {draws} draws, deviation in sampling errors: rms "
-          f"{figures['rms_z']:.2f}, largest {figures['largest_z']:.2f} (goal: rms near 1)")  # fmt: skip
+          f"{figures['rms_z']:.2f}, largest {figures['largest_z']:.2f} (goal: near 1)")  # fmt: skip
     return figures
 
 

@@ -80,7 +80,6 @@ class SpectralCovariance:
         covariance[:, bad] = np.nan
         return covariance
 
-
     def pairs(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
         """Return the (n,) covariances of first[i] with second[i], combinations (n, bands)."""
         both, index = np.unique(np.concatenate([first, second]), axis=0, return_inverse=True)
@@ -122,7 +121,7 @@ def region_covariance(
             share[own] += np.sum(weights**2 * noise_variance[..., c])
         for d in cells:
             other = slice(int(axis.edges[d]), int(axis.edges[d + 1]))
-            low_rank[own, other] = _between(strips[c], strips[d])[own, other]
+            low_rank[own, other] = _between(strips[c], strips[d], n_bands)[own, other]
     mixed = noise.unwhiten(noise.unwhiten(low_rank).T)
     values, vectors = np.linalg.eigh((mixed + mixed.T) / 2)
     order = np.argsort(-np.abs(values))
@@ -193,9 +192,8 @@ def _cell_total(factors: Factors, cell: int) -> np.ndarray:
     return factors.weight_sum[..., first : first + count].sum(axis=-1)
 
 
-def _between(first: _Strips, second: _Strips) -> np.ndarray:
+def _between(first: _Strips, second: _Strips, n_bands: int) -> np.ndarray:
     """Return (bands, bands) the low-rank part between the windows of two band cells."""
-    n_bands = first.v[0].shape[2] if first.v else 0
     covariance = np.zeros((n_bands, n_bands))
     for strips, other in ((first, second), (second, first)):
         for (top, side), q, v in zip(strips.corners, strips.q, strips.v, strict=True):
