@@ -60,8 +60,10 @@ def band_covariance(
     for cell, sides in _by_band_cell(factors, first, second):
         scene = _BandCell.create(factors, cell)
         pairs = _cross_terms(scene, run, (sides.first, sides.second))
-        fill = partial(_fill_row, output, scene, pairs, sides)
+        maps = np.empty((*grid.cube_shape[:2], len(sides.where)), dtype=PRECISION)
+        fill = partial(_fill_row, maps, scene, pairs, sides.noise.astype(PRECISION))
         run(fill, range(len(grid.rows.edges) - 1))
+        output[..., sides.where] = maps * sides.scale
         if noise_variance is not None:
             kept = noise_variance[..., cell, None] * sides.noise
             output[..., sides.where] += kept * sides.scale
@@ -114,13 +116,12 @@ def _by_band_cell(
 
 
 def _fill_row(
-    output: np.ndarray, scene: _BandCell, pairs: _Pairs, sides: _Sides, row_cell: int
+    maps: np.ndarray, scene: _BandCell, pairs: _Pairs, noise: np.ndarray, row_cell: int
 ) -> None:
+    """Write the covariances of one row of cells."""
     for group in scene.factors.grid.cols.groups:
         part = _Cells.gather(scene, row_cell, group)
-        values = part.exact_variance(pairs, sides.noise.astype(PRECISION)) * sides.scale
-        rows, cols, _ = part.target
-        output[rows, cols[..., None], sides.where] = part.to_image(values)
+        part.write(part.exact_variance(pairs, noise), maps)
 
 
 def support_covariance(
@@ -293,8 +294,7 @@ def _of_group(
         t = pairs.bands[where][around.cols[:, None], exists.slots]
         weight = factor * np.where(exists.mask, q[:, a, :, b] + s, 0)
         total += weight.reshape(len(z), -1) @ t.reshape(-1, t.shape[-1])
-    first, second = (side[around.lines[:, None], around.cols] for side in pairs.output)
-    b_a = np.einsum("ljrn,ljrn->ljn", first, second)
+    b_a = pairs.leverage[around.lines[:, None], around.cols]
     total += 2 * p_q.reshape(len(z), -1) @ b_a.reshape(n_windows, -1)
     return total + p_p[:, None] * sides.noise
 
