@@ -49,9 +49,7 @@ def create_arrays(job: Job) -> None:
     variables = dict.fromkeys(job.names.values(), ((dims[2], *dims[:2]), empty))
     fill = np.array(np.nan, job.settings["dtype"])[()]
     encoding = {name: {"chunks": chunks, "_FillValue": fill} for name in variables}
-    root = library().open_group(job.store, mode="a", zarr_format=3)
-    for name in list(root.array_keys()):
-        del root[name]  # of an earlier attempt
+    _clear(job, keep=set())
     xr.Dataset(variables).to_zarr(
         job.store, mode="a", compute=False, zarr_format=3, consolidated=False, encoding=encoding
     )
@@ -79,8 +77,7 @@ def _complete_store(job: Job) -> None:
     made = labelled.from_result(_result(job, lazy=True))
     root = library().open_group(job.store, mode="r+")
     cubes = set(job.names.values())
-    for name in [name for name in root.array_keys() if name not in cubes]:
-        del root[name]  # of an earlier attempt
+    _clear(job, keep=cubes)
     passing("metadata-before")
     small = made.drop_vars([*cubes])
     small["residual_ratio"] = small["residual_ratio"].astype(job.settings["dtype"])
@@ -96,6 +93,20 @@ def _complete_store(job: Job) -> None:
     # The attributes that make the store a result come last.
     root.update_attributes({str(key): _plain(value) for key, value in attrs.items()})
     passing("metadata-after")
+
+
+def _clear(job: Job, keep: set[str]) -> None:
+    """Remove arrays of an earlier attempt from the store, whole or not."""
+    if job.settings["address"] is None:
+        store = Path(job.store)
+        found = [path for path in store.iterdir() if path.is_dir()] if store.is_dir() else []
+        for path in found:
+            if path.name not in keep:
+                remove(path)
+        return
+    root = library().open_group(job.store, mode="a", zarr_format=3)
+    for name in [name for name in root.array_keys() if name not in keep]:
+        del root[name]
 
 
 def _fill(variable: Any, data: bool) -> Any:

@@ -1,0 +1,173 @@
+"""Memory and time of runs over tiles: bounded memory, constant time per pixel, two workers.
+
+Every run is a process of its own; its peak memory is the largest sum, over the process and its
+children, of what the system counts as theirs alone (VmRSS in `/proc`), sampled every
+20 ms. Cubes are written to a temporary folder as float32 and removed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+import sigmacube as sc
+
+BANDS = 32
+WINDOW, STEP, NOISE = 10, 4, 0.05
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--memory", default="450MB", help="limit given to the runs")
+    parser.add_argument("--sizes", type=float, nargs="+", default=[1, 4, 10],
+                        help="cubes, in multiples of the memory")  # fmt: skip
+    parser.add_argument("--sides", type=int, nargs="+", default=[200, 630, 2000],
+                        help="pixels along a side for the time per pixel")  # fmt: skip
+    parser.add_argument("--workers-side", type=int, default=640)
+    parser.add_argument("--json", type=Path, help="also write the figures here")
+    options = parser.parse_args()
+    figures: dict[str, float] = {}
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        memory_table(folder, options.memory, options.sizes, figures)
+        time_table(folder, options.sides, figures)
+        worker_table(folder, options.workers_side, figures)
+    if options.json:
+        options.json.write_text(json.dumps(figures, indent=1))
+
+
+def memory_table(folder: Path, memory: str, sizes: list[float], figures: dict[str, float]) -> None:
+    from sigmacube.scale.tiles import parse_memory
+
+    limit = parse_memory(memory)
+    for size in sizes:
+        side = int((size * limit / BANDS / 4) ** 0.5)
+        path = write_cube(folder / "cube.npy", side)
+        used, seconds = run(path, "--memory", memory, "--workers", "1")
+        name = f"peak memory / --memory {memory}, cube {size:g} x"
+        report(figures, name, used / limit, "<= 1.15",
+               f"{side}² pixels, {seconds / side**2 * 1e6:.0f} µs per pixel")  # fmt: skip
+        path.unlink()
+
+
+def time_table(folder: Path, sides: list[int], figures: dict[str, float]) -> None:
+    """Time per pixel, of the tiles alone: a process takes seconds to start."""
+    rates = []
+    for side in sides:
+        path = write_cube(folder / "cube.npy", side)
+        start = run(path, "--tile", "160", "--workers", "1", part=True)[1]
+        rates.append(start / side**2)
+        print(f"  {side:5d}² pixels: {rates[-1] * 1e6:.1f} µs per pixel", flush=True)
+        path.unlink()
+    spread = max(rates) / min(rates) - 1
+    report(figures, f"time per pixel, {sides[0]}² to {sides[-1]}²: spread", spread, "<= 0.10", "")
+
+
+def worker_table(folder: Path, side: int, figures: dict[str, float]) -> None:
+    path = write_cube(folder / "cube.npy", side)
+    for mode in ([], ["--threads"]):
+        one, two = (
+            run(path, "--tile", "160", "--workers", str(n), *mode, part=True)[1] for n in (1, 2)
+        )
+        report(figures, f"1 worker / 2 workers, {'threads' if mode else 'processes'}", one / two,
+               ">= 1.7", f"{side}² pixels, {one:.1f} s and {two:.1f} s")  # fmt: skip
+    path.unlink()
+
+
+def report(figures: dict[str, float], name: str, value: float, goal: str, more: str) -> None:
+    figures[name] = value
+    print(f"{name:52s} {value:7.2f}   goal {goal}   {more}", flush=True)
+
+
+def write_cube(path: Path, side: int) -> Path:
+    """Write a noisy cube, strip by strip: one scene, repeated, with fresh noise."""
+    scene = np.asarray(sc.synthetic.scene((128, 128, BANDS), rng=0).values, dtype=np.float32)
+    rng = np.random.default_rng(1)
+    cols = np.arange(side) % 128
+    cube = np.lib.format.open_memmap(path, "w+", np.float32, (side, side, BANDS))
+    for start in range(0, side, 128):
+        rows = np.arange(start, min(start + 128, side))
+        part = scene[rows % 128][:, cols]
+        noise = rng.standard_normal(part.shape, dtype=np.float32)
+        cube[rows[0] : rows[-1] + 1] = part + np.float32(NOISE) * noise
+    cube.flush()
+    return path
+
+
+CHILD = """
+import json, sys, time
+from pathlib import Path
+from sigmacube.scale import denoise_file
+import sigmacube.scale.run as run
+spent = [0.0]
+inner = run.run_tiles
+def timed(*arguments, **options):
+    begin = time.perf_counter()
+    inner(*arguments, **options)
+    spent[0] = time.perf_counter() - begin
+run.run_tiles = timed
+if __name__ == "__main__":
+    options = json.loads(sys.argv[1])
+    begin = time.perf_counter()
+    denoise_file(**options)
+    print(json.dumps([time.perf_counter() - begin, spent[0]]))
+"""
+
+
+def run(path: Path, *arguments: str, part: bool = False) -> tuple[float, float]:
+    """Denoise a cube in another process; return peak memory and seconds (of the tiles)."""
+    output = path.with_name("out.zarr")
+    options = {"source": str(path), "output": str(output), "noise": NOISE, "window": WINDOW,
+               "step": STEP, "overwrite": True, "mode": "processes"}  # fmt: skip
+    words = list(arguments)
+    while words:
+        word = words.pop(0)
+        if word == "--threads":
+            options["mode"] = "threads"
+        else:
+            value = words.pop(0)
+            options[word[2:]] = int(value) if word == "--workers" else value
+    script = path.with_name("child.py")
+    script.write_text(CHILD)
+    environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
+    child = subprocess.Popen([sys.executable, str(script), json.dumps(options)],
+                             stdout=subprocess.PIPE, text=True, env=environment)  # fmt: skip
+    peak = 0.0
+    while child.poll() is None:
+        peak = max(peak, sum(used_bytes(pid) for pid in family(child.pid)))
+        time.sleep(0.02)
+    assert child.stdout is not None
+    whole, tiles = json.loads(child.stdout.read())
+    return peak, tiles if part else whole
+
+
+def family(pid: int) -> list[int]:
+    """Return a process and its descendants."""
+    try:
+        text = Path(f"/proc/{pid}/task/{pid}/children").read_text()
+    except OSError:
+        return [pid]
+    return [pid, *(one for child in text.split() for one in family(int(child)))]
+
+
+def used_bytes(pid: int) -> float:
+    """Return the memory that a process has in use."""
+    try:
+        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+            if line.startswith("VmRSS"):
+                return float(line.split()[1]) * 1024
+    except OSError:
+        pass
+    return 0.0
+
+
+if __name__ == "__main__":
+    main()
