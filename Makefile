@@ -39,6 +39,7 @@ check: $(DEV)   ## Formatting, lint, types, import layers, documentation
 
 bench: $(DEV)   ## Time and memory, as ratios measured in one run
 	$(BIN)/python benchmarks/bench.py
+	$(BIN)/python benchmarks/scale.py
 
 studies: $(DEV) ## Quick version of every study
 	$(BIN)/sigmacube study --all --quick

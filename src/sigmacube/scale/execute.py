@@ -14,6 +14,8 @@ from sigmacube.scale.job import compute_tile
 __all__ = ["check_execution", "run_tiles"]
 
 Done = Callable[[int], None]
+#: How often a tile is handed to Dask, which itself gives up after the loss of four workers.
+ROUNDS = 3
 
 
 def check_execution(mode: str, scheduler: str | None, workers: int | None) -> int:
@@ -118,21 +120,34 @@ def _by_dask(place: str, numbers: list[int], workers: int, scheduler: str, done:
 
     A worker that goes away takes no result with it: Dask gives its tile to another one.
     """
+    with _client(scheduler, workers) as client:
+        for _ in range(ROUNDS):
+            numbers = _dask_round(client, place, numbers, done)
+            if not numbers:
+                return
+    raise RuntimeError(
+        "workers were lost again and again on one tile, perhaps for lack of memory. The run goes "
+        "on with --resume"
+    )
+
+
+def _dask_round(client: Any, place: str, numbers: list[int], done: Done) -> list[int]:
+    """Compute tiles; return those that Dask gave up after it had lost several workers on them."""
     from distributed import as_completed
     from distributed.scheduler import KilledWorker
 
-    with _client(scheduler, workers) as client:
-        futures = client.map(_computed, [place] * len(numbers), numbers, pure=False)
-        try:
-            for future in as_completed(futures, loop=client.loop):
+    futures = client.map(_computed, [place] * len(numbers), numbers, pure=False)
+    number_of = dict(zip((future.key for future in futures), numbers, strict=True))
+    lost = []
+    try:
+        for future in as_completed(futures, loop=client.loop):
+            try:
                 done(future.result())
-        except KilledWorker:
-            raise RuntimeError(
-                "workers were lost again and again on one tile, perhaps for lack of memory. The "
-                "run goes on with --resume"
-            ) from None
-        finally:
-            client.cancel(futures)
+            except KilledWorker:
+                lost.append(number_of[future.key])
+    finally:
+        client.cancel(futures)
+    return lost
 
 
 def _computed(place: str, number: int) -> int:
