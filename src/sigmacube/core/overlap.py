@@ -240,9 +240,9 @@ class _Pairs:
         """Number of window pairs in a pair of lines."""
         return self.pixels.shape[1] * self.pixels.shape[2]
 
-    def grams(self, where: np.ndarray) -> np.ndarray:
-        """Return U_bᵀU_a for pairs at flat positions."""
-        return self.pixels.reshape(-1, *self.pixels.shape[3:])[where]
+    def grams(self, where: np.ndarray, rank: int) -> np.ndarray:
+        """Return the leading block of U_bᵀU_a for pairs at flat positions."""
+        return self.pixels.reshape(-1, *self.pixels.shape[3:])[:, :rank, :rank][where]
 
 
 def _pixel_terms(u_a: np.ndarray, u_b: np.ndarray, grams: np.ndarray) -> np.ndarray:
@@ -413,7 +413,8 @@ class _Cells:
 
         weights = cut(scene.weights)
         weights /= weights.sum(axis=1, keepdims=True)
-        return cls(scene, group, rows, lines, weights, cut(scene.left))
+        rank = max(int(np.count_nonzero(scene.amplitude[lines], axis=-1).max()), 1)
+        return cls(scene, group, rows, lines, weights, cut(scene.left[:, :, :rank]))
 
     def _of_windows(self, array: np.ndarray) -> np.ndarray:
         """Pick (lines, J, ...) for the windows over these cells: (c, w, ...)."""
@@ -434,10 +435,10 @@ class _Cells:
 
     def mean(self) -> np.ndarray:
         """Return the weighted mean of the windows' estimates, (c, p, v): Σ w_a U_a d_a V_aᵀ."""
-        pixel = self.left * self._of_windows(self.scene.amplitude)[..., None]
+        n, w, r, p = self.left.shape
+        pixel = self.left * self._of_windows(self.scene.amplitude[:, :, :r])[..., None]
         pixel *= self.weights[:, :, None, :]
-        n, w, r, p = pixel.shape
-        bands = self._of_windows(self.scene.output).reshape(n, w * r, -1)
+        bands = self._of_windows(self.scene.output[:, :, :r]).reshape(n, w * r, -1)
         return np.swapaxes(pixel.reshape(n, w * r, p), 1, 2) @ bands
 
     def exact_variance(self, pairs: _Pairs) -> np.ndarray:
@@ -445,15 +446,16 @@ class _Cells:
 
         Written as Σ_ab w_a w_b (s_ab + 1 − a_a − a_b) t_ab, plus terms linear in b, plus Σ s_ab.
         """
-        scale = self._of_windows(pairs.influence)
+        scale = self._of_windows(pairs.influence[:, :, : self.left.shape[2]])
         u = _scaled(self.left[:, :, : scale.shape[2]], scale[..., None])
+        rank = u.shape[2]
         w = self.weights.astype(PRECISION)
         a = np.einsum("cwrp,cwrp->cwp", u, u)
         coefficients, positions = [], []
         s_sum = np.zeros_like(w)  # Σ_a w_a w_b s_ab for every b
         for first in range(len(self.lines)):
             own, others, where = self._pairs_of(first, pairs)
-            s = _pixel_terms(u[:, own], u[:, others], pairs.grams(where))
+            s = _pixel_terms(u[:, own], u[:, others], pairs.grams(where, rank))
             ww = w[:, own, None] * w[:, None, others]
             per_line = ww.shape[1]
             ww[:, :, per_line:] *= 2  # a pair of lines stands for both orders
@@ -469,7 +471,7 @@ class _Cells:
 
         t = pairs.bands.reshape(-1, pairs.bands.shape[-1])[np.concatenate(positions, axis=1)]
         variance = np.swapaxes(np.concatenate(coefficients, axis=1), 1, 2) @ t
-        v = self._of_windows(pairs.output)
+        v = self._of_windows(pairs.output[:, :, :rank])
         b = np.einsum("cwrv,cwrv->cwv", v, v)
         mean_a = np.sum(w * a, axis=1, keepdims=True)
         variance += np.swapaxes(2 * (w * mean_a - s_sum), 1, 2) @ b

@@ -134,10 +134,11 @@ class WindowGrid:
             Shape of the cube.
         window, step
             One int for rows and columns with all bands, or one per axis, ``(rows, cols)`` or
-            ``(rows, cols, bands)``, where None for the bands means all of them.
+            ``(rows, cols, bands)``, where None for the bands means all of them (for the step:
+            band windows side by side).
         """
         sizes = _per_axis("window", window, shape)
-        steps = _per_axis("step", step, shape)
+        steps = _per_axis("step", step, sizes)
         for name, length, size, stride in zip(
             ("rows", "cols", "bands"), shape, sizes, steps, strict=True
         ):
@@ -182,16 +183,15 @@ class WindowGrid:
         return rows[:, None] * cols
 
 
-def _per_axis(name: str, value: WindowSpec, shape: tuple[int, int, int]) -> tuple[int, int, int]:
-    """Spell out a size given as an int or per axis."""
-    parts = (value, value, None) if isinstance(value, int | np.integer) else tuple(value)
-    parts = (*parts, None) if len(parts) == 2 else parts
-    if len(parts) != 3 or any(
-        not isinstance(p, int | np.integer) for p in parts[: 3 if parts[-1] is not None else 2]
-    ):
+def _per_axis(name: str, value: WindowSpec, whole: tuple[int, int, int]) -> tuple[int, int, int]:
+    """Spell out a size given as an int or per axis; bands that are not given are ``whole``."""
+    given = tuple(value) if isinstance(value, tuple | list) else (value, value)
+    parts = (*given, None) if len(given) == 2 else given
+    sizes = parts[:2] if parts[-1] is None else parts
+    if len(parts) != 3 or not all(isinstance(p, int | np.integer) for p in sizes):
         raise ValueError(
             f"Invalid {name} {value!r}. It must be an int, (rows, cols) or (rows, cols, bands) of "
             "ints, with None for all bands."
         )
-    sizes = [length if p is None else int(p) for p, length in zip(parts, shape, strict=True)]
-    return sizes[0], sizes[1], sizes[2]
+    rows, cols, bands = (w if p is None else int(p) for p, w in zip(parts, whole, strict=True))
+    return rows, cols, bands
