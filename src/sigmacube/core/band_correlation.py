@@ -14,7 +14,7 @@ __all__ = ["LAGS", "correlation_by_lag", "correlation_matrix", "fit_complement"]
 LAGS = 8
 # The spectral density of the noise across bands is kept above this share of its mean: it bounds
 # what whitening can amplify.
-LOWEST_DENSITY = 0.02
+LOWEST_DENSITY = 0.01
 MAX_ROUNDS = 40
 SETTLED = 1e-3
 

@@ -11,6 +11,7 @@ __all__ = ["BandScreen", "screen_bands", "smallest_step"]
 # Two bands whose correlation misses one by less than this hold the same measurement: real sensors
 # at a signal-to-noise ratio of 1000 stay above 1e-6.
 DUPLICATE = 1e-9
+DUPLICATE_SAMPLE = 1000
 # A band counts as saturated where this share of its pixels sits on its very maximum.
 SATURATED_SHARE = 0.005
 LATTICE_SAMPLE = 512
@@ -71,7 +72,8 @@ def screen_bands(spectra: np.ndarray) -> BandScreen:
 
 def _duplicates(spectra: np.ndarray, constant: np.ndarray) -> np.ndarray:
     """Return for each band the first earlier band that is a multiple of it; −1 for none."""
-    unit = spectra - spectra.mean(axis=0, dtype=np.float64)
+    part = spectra[:: max(1, len(spectra) // DUPLICATE_SAMPLE)].astype(np.float64)
+    unit = part - part.mean(axis=0)
     norm = np.sqrt(np.einsum("uv,uv->v", unit, unit))
     unit /= np.where(constant | (norm == 0), 1, norm)
     same = np.triu(unit.T @ unit > 1 - DUPLICATE, k=1) & ~constant[:, None] & ~constant

@@ -30,11 +30,20 @@ class ErrorModel:
     """Indices of the cube's bands that the factors hold."""
     n_bands: int
     """Number of bands of the cube."""
+    pixel_scale: np.ndarray | None = None
+    """(row, col) factor of every pixel on its noise; None where all are alike."""
+    band_scale: np.ndarray | None = None
+    """(bands of the cube,) factor of a calibration on the standard deviation; None for none."""
 
     def functional_variance(self, weights: Weights) -> float:
         """Return the variance of Σ weights · estimate, weights on all bands of the cube."""
         shape = (*self.factors.grid.cube_shape[:2], self.n_bands)
-        dense = _dense(weights, shape)[..., self.bands]
+        dense = _dense(weights, shape)
+        if self.band_scale is not None:
+            dense = dense * self.band_scale
+        if self.pixel_scale is not None:
+            dense = dense * self.pixel_scale[..., None]
+        dense = dense[..., self.bands]
         return functional_variance(self.factors, dense, self.noise_variance)
 
     def spectral_covariance(self, row: int, col: int) -> np.ndarray:
@@ -42,6 +51,10 @@ class ErrorModel:
         part = spectral_covariance(self.factors, row, col, self.noise_variance)
         covariance = np.full((self.n_bands, self.n_bands), np.nan)
         covariance[np.ix_(self.bands, self.bands)] = part
+        if self.pixel_scale is not None:
+            covariance *= self.pixel_scale[row, col] ** 2
+        if self.band_scale is not None:
+            covariance *= np.outer(self.band_scale, self.band_scale)
         return covariance
 
 
