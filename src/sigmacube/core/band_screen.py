@@ -36,6 +36,14 @@ class BandScreen:
         """True for bands that carry a measurement of their own."""
         return ~self.constant & (self.duplicate_of < 0)
 
+    def named(self) -> dict[str, np.ndarray]:
+        """Return where bands stand out, by what makes them."""
+        return {
+            "constant": self.constant,
+            "duplicated": self.duplicate_of >= 0,
+            "saturated": self.saturated > 0,
+        }
+
 
 def screen_bands(spectra: np.ndarray) -> BandScreen:
     """Screen the bands of some spectra.

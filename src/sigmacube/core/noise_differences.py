@@ -9,12 +9,14 @@ few parameters.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from sigmacube.core.band_correlation import fit_complement
 from sigmacube.core.noise_sample import NoiseSample
 
-__all__ = ["differences_noise", "second_differences", "signal_directions"]
+__all__ = ["DifferencesNoise", "differences_noise", "second_differences", "signal_directions"]
 
 # Share of the places that count, by how little their signal changes.
 HOMOGENEOUS = 0.25
@@ -23,8 +25,19 @@ AUTOCORRELATION = 0.1
 SMOOTHING = 5
 
 
-def differences_noise(sample: NoiseSample, std: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return standard deviations and correlations by band distance from neighbouring pixels.
+class DifferencesNoise(NamedTuple):
+    """What differences of neighbouring pixels say about the noise."""
+
+    std: np.ndarray
+    """(bands,) standard deviations."""
+    by_lag: np.ndarray
+    """Correlation between bands at distances 0, 1, …."""
+    spatial_lag1: float
+    """Correlation between neighbouring pixels; not zero where a product was resampled."""
+
+
+def differences_noise(sample: NoiseSample, std: np.ndarray) -> DifferencesNoise:
+    """Return the noise by band and its correlation by band distance from neighbouring pixels.
 
     Parameters
     ----------
@@ -32,20 +45,15 @@ def differences_noise(sample: NoiseSample, std: np.ndarray) -> tuple[np.ndarray,
         Windows of the scene.
     std
         (bands,) rough standard deviations, only to put bands on one scale.
-
-    Returns
-    -------
-    (std, by_lag)
-        (bands,) standard deviations and correlations at band distances 0, 1, ….
     """
     scaled = sample.scaled(std)
-    directions = signal_directions(scaled)
+    directions, spatial_lag1 = signal_directions(scaled)
     pairs = zip(scaled.blocks, scaled.valid, strict=True)
     changes = np.concatenate([second_differences(block, valid) for block, valid in pairs])
     quiet = changes[_homogeneous(changes @ directions, sample.n_bands)]
     covariance = quiet.T @ quiet / len(quiet)
     relative, by_lag = fit_complement(covariance, directions, sample.positions)
-    return relative * std, by_lag
+    return DifferencesNoise(relative * std, by_lag, spatial_lag1)
 
 
 def second_differences(block: np.ndarray, valid: np.ndarray) -> np.ndarray:
@@ -65,11 +73,16 @@ def second_differences(block: np.ndarray, valid: np.ndarray) -> np.ndarray:
     return changes[whole]
 
 
-def signal_directions(sample: NoiseSample) -> np.ndarray:
-    """Return (bands, k) the principal directions that are smoother in space than the noise.
+def signal_directions(sample: NoiseSample) -> tuple[np.ndarray, float]:
+    """Return the principal directions that are smoother in space than the noise, and its lag-1.
 
     Principal directions are sorted by variance; their spatial autocorrelation falls from near one
     to that of the noise, which is not zero where a product was resampled.
+
+    Returns
+    -------
+    (directions, spatial_lag1)
+        (bands, k) orthonormal directions; autocorrelation of the noise between neighbours.
     """
     spectra = sample.spectra()
     vectors = np.linalg.eigh(spectra.T @ spectra)[1][:, ::-1]
@@ -80,7 +93,8 @@ def signal_directions(sample: NoiseSample) -> np.ndarray:
     smooth = np.convolve(np.pad(correlation, SMOOTHING // 2, mode="edge"), kernel, "valid")
     noisy = np.flatnonzero(smooth < noise_level + AUTOCORRELATION)
     count = int(noisy[0]) if len(noisy) else n_bands // 2
-    return vectors[:, : int(np.clip(count, 1, max(n_bands // 2, 1)))]
+    count = int(np.clip(count, 1, max(n_bands // 2, 1)))
+    return vectors[:, :count], float(noise_level)
 
 
 def _autocorrelation(sample: NoiseSample, vectors: np.ndarray) -> np.ndarray:

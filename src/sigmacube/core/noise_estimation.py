@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from sigmacube.core.band_correlation import LAGS, correlation_matrix
 from sigmacube.core.band_screen import BandScreen, screen_bands
-from sigmacube.core.noise_differences import differences_noise, second_differences
+from sigmacube.core.noise_differences import (
+    DifferencesNoise,
+    differences_noise,
+    second_differences,
+)
 from sigmacube.core.noise_regression import regression_noise
 from sigmacube.core.noise_residual import fewer_components, residual_noise
 from sigmacube.core.noise_sample import NoiseSample
@@ -17,7 +22,7 @@ from sigmacube.core.parallel import ParallelMap, parallel
 from sigmacube.core.scene import valid_parts
 from sigmacube.core.signal_noise import SignalNoise
 
-__all__ = ["ESTIMATORS", "NoiseEstimate", "estimate_noise", "fit_noise"]
+__all__ = ["ESTIMATORS", "NoiseEstimate", "estimate_noise", "fit_noise", "spatial_warning"]
 
 ESTIMATORS = ("regression", "differences", "residual")
 DEFAULT = "differences+residual"
@@ -27,6 +32,8 @@ CORRELATED = 0.05
 OWN_NOISE = 0.01
 # Noise below this share of the values is what rounding leaves.
 ROUNDING = 1e-9
+# Correlation of neighbouring pixels' noise that the user is told of.
+SPATIALLY_CORRELATED = 0.05
 
 log = logging.getLogger("sigmacube")
 
@@ -39,6 +46,8 @@ class NoiseEstimate:
     """(bands,) standard deviations, (bands, bands) covariance, or a signal-dependent model."""
     source: str
     """Estimator: ``"regression"``, ``"differences"``, ``"residual"``, ``"differences+residual"``."""
+    spatial_lag1: float
+    """Correlation of the noise between neighbouring pixels; NaN where it was not looked at."""
     by_lag: np.ndarray
     """Correlation of the noise between bands at distances 0, 1, …; zeros where it is left out."""
     screen: BandScreen
@@ -60,6 +69,29 @@ class NoiseEstimate:
         """Whether the variance grows with the signal."""
         return isinstance(self.model, SignalNoise)
 
+    def independent(self) -> NoiseEstimate:
+        """Return the estimate without correlation between bands, for windows that cut them."""
+        if self.value.ndim < 2:
+            return self
+        log.warning("noise is correlated between bands; left out because windows cut the bands")
+        model: np.ndarray | SignalNoise = self.std
+        if isinstance(self.model, SignalNoise):
+            model = replace(self.model, correlation=None)
+        return replace(self, model=model)
+
+    def summary(self) -> dict[str, Any]:
+        """Return what was found, JSON-like."""
+        kind = "covariance" if self.value.ndim == 2 else "per band"
+        facts: dict[str, Any] = {"kind": kind, "signal_dependent": self.signal_dependent}
+        if self.value.ndim == 2:
+            facts["band_correlation"] = [round(float(r), 4) for r in self.by_lag]
+        if np.isfinite(self.spatial_lag1):
+            facts["spatial_lag1"] = round(self.spatial_lag1, 4)
+        for name, where in self.screen.named().items():
+            if where.any():
+                facts[f"{name}_bands"] = np.flatnonzero(where).tolist()
+        return facts
+
     def describe(self) -> str:
         """Return one line on what was found."""
         kind = "correlated between bands" if self.value.ndim == 2 else "one level per band"
@@ -68,6 +100,17 @@ class NoiseEstimate:
         if self.signal_dependent:
             kind += ", growing with the signal"
         return f"noise estimated by {self.source}: {kind}, median {np.median(self.std):.3g}"
+
+
+def spatial_warning(lag1: float) -> str:
+    """Return what noise that is correlated between neighbouring pixels means for the user."""
+    # A smooth component averages neighbours: its variance grows by the sum of their correlations.
+    factor = np.sqrt(1 + 4 * max(lag1, 0))
+    return (
+        f"the noise is correlated between neighbouring pixels (lag-1 {lag1:.2f}; was the product "
+        f"resampled to a map grid?): σ takes pixels as independent and is too small by a factor "
+        f"of up to {factor:.2f} where the signal is smooth"
+    )
 
 
 def estimate_noise(
@@ -135,37 +178,44 @@ def fit_noise(
     usable = bands[screen.usable]
     sample = NoiseSample.create(values, usable, _unsaturated(spectra, valid, screen))
     with parallel(workers) as run:
-        model, by_lag = _estimate(sample, method, run)
-    part = NoiseEstimate(model, method or DEFAULT, by_lag, screen)
+        model, found = _estimate(sample, method, run)
+    part = NoiseEstimate(model, method or DEFAULT, found.spatial_lag1, found.by_lag, screen)
     estimate = _on_all_bands(part, sample, bands, spectra[valid], values.shape[2])
     log.info(estimate.describe())
+    if estimate.spatial_lag1 > SPATIALLY_CORRELATED:
+        log.warning(spatial_warning(estimate.spatial_lag1))
     return estimate
 
 
 def _estimate(
     sample: NoiseSample, method: str | None, run: ParallelMap
-) -> tuple[np.ndarray | SignalNoise, np.ndarray]:
-    """Return the noise of the usable bands and its correlation by band distance."""
+) -> tuple[np.ndarray | SignalNoise, DifferencesNoise]:
+    """Return the noise of the usable bands, and what differences say if they were looked at."""
     independent = np.eye(1, LAGS + 1)[0]
     if method == "regression":
-        return regression_noise(sample.spectra()), independent
+        std = regression_noise(sample.spectra())
+        return std, DifferencesNoise(std, independent, np.nan)
     rough = _rough_noise(sample)
     if method == "residual":
-        return residual_noise(sample, rough, run, signal_dependent=False), independent
-    std, by_lag = differences_noise(sample, rough)
-    if np.max(np.abs(by_lag[1:])) < CORRELATED:
-        by_lag = independent
+        found = residual_noise(sample, rough, run, signal_dependent=False)
+        return found, DifferencesNoise(rough, independent, np.nan)
+    found = differences_noise(sample, rough)
     correlation = None
-    if by_lag[1:].any():
-        correlation = correlation_matrix(by_lag, sample.positions)
-        if not fewer_components(sample, std, correlation, run):
-            correlation, by_lag = None, independent
+    if np.max(np.abs(found.by_lag[1:])) >= CORRELATED:
+        correlation = correlation_matrix(found.by_lag, sample.positions)
+        if not fewer_components(sample, found.std, correlation, run):
+            correlation = None
+    if correlation is None:
+        found = found._replace(by_lag=independent)
     if method == "differences":
-        return (std if correlation is None else correlation * np.outer(std, std)), by_lag
-    model = residual_noise(sample, np.maximum(std, rough), run, correlation=correlation)
-    if isinstance(model, np.ndarray) and correlation is not None:
-        model = correlation * np.outer(model, model)
-    return model, by_lag
+        return _covariance(found.std, correlation), found
+    start = np.maximum(found.std, rough)
+    model = residual_noise(sample, start, run, correlation=correlation)
+    return model if isinstance(model, SignalNoise) else _covariance(model, correlation), found
+
+
+def _covariance(std: np.ndarray, correlation: np.ndarray | None) -> np.ndarray:
+    return std if correlation is None else correlation * np.outer(std, std)
 
 
 def _rough_noise(sample: NoiseSample) -> np.ndarray:
@@ -204,12 +254,7 @@ def _unsaturated(spectra: np.ndarray, valid: np.ndarray, screen: BandScreen) -> 
 
 def _announce(screen: BandScreen, bands: np.ndarray) -> None:
     """Log what stands out."""
-    told = {
-        "constant": screen.constant,
-        "duplicated": screen.duplicate_of >= 0,
-        "saturated": screen.saturated > 0,
-    }
-    for name, where in told.items():
+    for name, where in screen.named().items():
         if where.any():
             found = bands[where]
             first = ", ".join(map(str, found[:8])) + (", …" if len(found) > 8 else "")

@@ -22,8 +22,10 @@ __all__ = ["fewer_components", "residual_noise"]
 
 MAX_ROUNDS = 6
 SETTLED = 0.01
-# Elements further out than this many standard deviations are impulses or bad pixels, not noise.
-OUTLIER = 6.0
+# Squares are clipped at this many standard deviations: impulses, bad pixels and what windows could
+# not fit make tails that are not the noise's. CLIPPED is E[min(z², OUTLIER²)] of a standard normal.
+OUTLIER = 4.0
+CLIPPED = 0.99988
 # A fit may take away at most this share of a band or pixel before its residual says nothing.
 LARGEST_SHARE = 0.9
 # The part of a band's variance that does not depend on the signal is never taken below this.
@@ -123,12 +125,13 @@ def _window_moments(
     taken = noise.unwhiten(solution.right.T) / noise.std
     b = np.sum(np.square(taken), axis=0)
     freedom = 1 - np.minimum(a, LARGEST_SHARE)
-    square = np.minimum(np.square(residual), OUTLIER**2 * noise.std**2)
     left = 1 - np.minimum(b, LARGEST_SHARE)
-    variance = square / (freedom[:, None] * left)
+    expected = freedom[:, None] * (left * noise.std**2)
+    square = np.minimum(np.square(residual), OUTLIER**2 * expected)
+    variance = square * (noise.std**2 / CLIPPED / expected)
     return _Moments(
         square.sum(axis=0),
-        freedom.sum() * left * noise.std**2,
+        CLIPPED * freedom.sum() * left * noise.std**2,
         _normal_equations(spectra - residual * scale, variance, scale[:, 0] ** 2),
     )
 

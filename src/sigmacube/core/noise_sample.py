@@ -21,7 +21,7 @@ class NoiseSample:
     """Windows of a scene, as blocks of pixels with their validity."""
 
     blocks: list[np.ndarray]
-    """(rows, cols, bands) float64 values of every window."""
+    """(rows, cols, bands) float64 values of every window, zero where they do not count."""
     valid: list[np.ndarray]
     """(rows, cols) True for pixels that count, one array per window."""
     positions: np.ndarray
@@ -48,8 +48,10 @@ class NoiseSample:
         good = np.flatnonzero(counts >= max(counts.max() / 2, 1))
         wanted = int(np.clip(SHARE * len(places), FEWEST, MOST))
         chosen = good[_spread(len(good), wanted)]
+        masks = [valid[places[c]] for c in chosen]
         blocks = [values[places[c]][..., bands].astype(np.float64) for c in chosen]
-        return cls(blocks, [valid[places[c]] for c in chosen], bands)
+        blocks = [np.where(m[..., None], b, 0.0) for b, m in zip(blocks, masks, strict=True)]
+        return cls(blocks, masks, bands)
 
     @property
     def n_bands(self) -> int:

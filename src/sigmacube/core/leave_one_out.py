@@ -1,0 +1,189 @@
+"""Predict every element from all others, and compare: calibration without truth.
+
+With Q = L⁻ᵀ(I − P_V)L⁻¹, the residual of band v at pixel u when it is predicted from everything
+else is [Q y_u]_v / Q_vv, with variance 1 / (Q_vv (1 − a_u)). No refit is needed (the identity of
+universal kriging), and
+
+    z_uv = [Q y_u]_v / √(Q_vv (1 − a_u))
+
+is standard normal if the low-rank model and the noise are right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from sigmacube.core.factors import Factors
+from sigmacube.core.windows import Axis
+
+__all__ = ["LeftOut", "band_spread", "leave_one_out", "partition"]
+
+# A pixel that is nearly all of its own fit cannot be predicted from the others.
+SMALLEST_FREEDOM = 0.05
+# What is not fit to be compared: a value predicted exactly by construction.
+SMALLEST_SHARE = 1e-6
+
+
+@dataclass(frozen=True, eq=False)
+class LeftOut:
+    """Standardised prediction errors of a scene, and what its windows say about space."""
+
+    z: np.ndarray
+    """(row, col, band) prediction error over its standard deviation; NaN where there is none."""
+    window: np.ndarray
+    """(row, col) number of the window that predicted a pixel; −1 for none."""
+    removed_lag1: float
+    """Autocorrelation of what was removed between neighbouring pixels, less what fits cause."""
+    weakest_lag1: float
+    """Mean autocorrelation of the weakest kept component; NaN where windows keep one or none."""
+
+
+def partition(axis: Axis) -> list[int]:
+    """Return windows of an axis that cover it all with as little overlap as they can.
+
+    Examples
+    --------
+    >>> partition(Axis.create(50, 20, 4))
+    [0, 5, 8]
+    """
+    chosen, covered = [], 0
+    while covered < axis.length:
+        starts = np.asarray(axis.starts)
+        chosen.append(int(np.flatnonzero(starts <= covered)[-1]))
+        covered = int(starts[chosen[-1]]) + axis.size
+    return chosen
+
+
+def leave_one_out(white: np.ndarray, valid: np.ndarray, factors: Factors) -> LeftOut:
+    """Return the standardised prediction errors of a solved scene.
+
+    Parameters
+    ----------
+    white
+        (row, col, band) cube of unit noise, zero at masked pixels.
+    valid
+        (row, col) True for pixels that are not masked.
+    factors
+        Factors of its windows.
+    """
+    z = np.full(white.shape, np.nan, dtype=np.float32)
+    owner = np.full(valid.shape, -1)
+    space = _Space()
+    for number, (i, k, j) in enumerate(_chosen(factors)):
+        rows, cols, bands = factors.grid.slices(i, j, k)
+        inside = valid[rows, cols]
+        left, right = _signal_part(factors, (i, k, j))
+        patch = white[rows, cols, bands]
+        residual = patch - np.tensordot(patch @ right.T, right, axes=1)
+        residual[~inside] = 0
+        freedom = 1 - np.einsum("rhw,rhw->hw", left, left)
+        part = _standardised(factors, residual, right, freedom)
+        part[~inside] = np.nan
+        z[rows, cols, bands] = part
+        owner[rows, cols] = number
+        space.add(residual, left, inside, white.shape[2] - len(right))
+    owner[~valid] = -1
+    return LeftOut(z, owner, space.removed, space.weakest)
+
+
+def band_spread(z: np.ndarray) -> np.ndarray:
+    """Return (bands,) the root mean square of z per band; NaN for bands without any.
+
+    It is the factor by which σ of a band is too small.
+    """
+    count = np.count_nonzero(np.isfinite(z), axis=(0, 1))
+    total = np.nansum(np.square(z, dtype=np.float64), axis=(0, 1))
+    return np.sqrt(np.divide(total, count, out=np.full(len(count), np.nan), where=count > 0))
+
+
+def _chosen(factors: Factors) -> Iterator[tuple[int, int, int]]:
+    grid = factors.grid
+    for i in partition(grid.rows):
+        for k in partition(grid.bands):
+            for j in partition(grid.cols):
+                yield i, k, j
+
+
+def _signal_part(
+    factors: Factors, window: tuple[int, int, int]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return U (r, rows, cols) and V (r, bands) of the components above the noise edge."""
+    count = int(factors.n_signal[window])
+    return factors.left[window][:count], factors.right[window][:count]
+
+
+def _standardised(
+    factors: Factors, residual: np.ndarray, right: np.ndarray, freedom: np.ndarray
+) -> np.ndarray:
+    """Return z of one window from its whitened residual (I − P_V) L⁻¹ y."""
+    noise = factors.noise
+    if noise.is_diagonal:
+        precision = 1 - np.einsum("rv,rv->v", right, right)
+        whole = np.ones(len(precision))
+    else:
+        inverse = noise.inverse_factor
+        residual = residual @ inverse
+        whole = np.einsum("wv,wv->v", inverse, inverse)
+        taken = right @ inverse
+        precision = whole - np.einsum("rv,rv->v", taken, taken)
+    known = precision > SMALLEST_SHARE * whole
+    scale = np.sqrt(np.where(known, precision, np.inf))
+    open_pixels = freedom > SMALLEST_FREEDOM
+    z = residual / (np.sqrt(np.where(open_pixels, freedom, 1.0))[..., None] * scale)
+    z[~open_pixels] = np.nan
+    z[..., ~known] = np.nan
+    return z
+
+
+class _Space:
+    """Sums over windows for the two spatial tests."""
+
+    def __init__(self) -> None:
+        self._product = self._expected = self._power = 0.0
+        self._weakest: list[float] = []
+
+    def add(
+        self, residual: np.ndarray, left: np.ndarray, inside: np.ndarray, freedom: int
+    ) -> None:
+        """Add one window: residual (rows, cols, bands), U (r, rows, cols)."""
+        n_pixels = np.count_nonzero(inside)
+        if n_pixels < 2:
+            return
+        pairs = 0
+        for a, b in ((np.s_[1:], np.s_[:-1]), (np.s_[:, 1:], np.s_[:, :-1])):
+            self._product += float(np.vdot(residual[a], residual[b]))
+            # A fit takes P_U out of white noise, which leaves neighbours −(P_U)_uu' in common.
+            self._expected -= freedom * float(np.vdot(_rolled(left, a), _rolled(left, b)))
+            pairs += int(np.count_nonzero(inside[a] & inside[b]))
+        self._power += float(np.vdot(residual, residual)) / n_pixels * pairs
+        if len(left) > 1:
+            self._weakest.append(_image_lag1(left[-1], inside))
+
+    @property
+    def removed(self) -> float:
+        """Lag-1 autocorrelation of the removed part, less what the fits themselves cause."""
+        return (self._product - self._expected) / self._power if self._power > 0 else np.nan
+
+    @property
+    def weakest(self) -> float:
+        """Mean lag-1 autocorrelation of the weakest kept component."""
+        return float(np.mean(self._weakest)) if self._weakest else np.nan
+
+
+def _rolled(left: np.ndarray, part: slice | tuple[slice, ...]) -> np.ndarray:
+    """Return the same part of every component's image."""
+    parts = part if isinstance(part, tuple) else (part,)
+    return left[(slice(None), *parts)]
+
+
+def _image_lag1(image: np.ndarray, inside: np.ndarray) -> float:
+    """Return the autocorrelation of neighbouring pixels of one image, zero where masked."""
+    product, pairs = 0.0, 0
+    for a, b in ((np.s_[1:], np.s_[:-1]), (np.s_[:, 1:], np.s_[:, :-1])):
+        product += float(np.vdot(image[a], image[b]))
+        pairs += int(np.count_nonzero(inside[a] & inside[b]))
+    power = float(np.vdot(image, image)) / np.count_nonzero(inside)
+    return product / pairs / power if pairs and power > 0 else np.nan
