@@ -11,7 +11,7 @@ import numpy as np
 from sigmacube._version import __version__
 from sigmacube.core.factors import Factors
 from sigmacube.core.functionals import ErrorModel
-from sigmacube.core.leave_one_out import band_spread, leave_one_out
+from sigmacube.core.leave_one_out import SolvedScene, band_spread, leave_one_out
 from sigmacube.core.overlap import combine
 from sigmacube.core.parallel import ParallelMap, parallel
 from sigmacube.core.scene import Scene
@@ -138,7 +138,6 @@ def denoise(
             finite_noise=finite_noise and overlap == "exact",
             weighting=weights,
         )
-        spread = band_spread(leave_one_out(white, scene.valid, factors).z) if calibrate else None
         del white, solved
         estimate, variance, noise_variance = combine(
             factors, overlap=overlap, uncertainty=uncertainty, run=run
@@ -172,7 +171,18 @@ def denoise(
             factors, noise_variance, scene.bands, source.shape[2], scene.pixel_scale
         ),
     )
-    return result if spread is None else result.calibrated(scene.on_all_bands(spread))
+    return _calibrated(result, source.values) if calibrate else result
+
+
+def _calibrated(result: DenoisedCube, values: np.ndarray) -> DenoisedCube:
+    """Return the result with σ of every band scaled by what leaving elements out shows."""
+    errors = result.error_model
+    if errors is None:
+        return result
+    scene = SolvedScene.create(values, result.estimate, errors, result.rejected)
+    factors = np.full(errors.n_bands, np.nan)
+    factors[errors.bands] = band_spread(leave_one_out(scene).z)
+    return result.calibrated(factors)
 
 
 def as_cube(cube: Cube | np.ndarray | Any) -> Cube:

@@ -17,9 +17,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from sigmacube.core.factors import Factors
+from sigmacube.core.functionals import ErrorModel
 from sigmacube.core.windows import Axis
 
-__all__ = ["LeftOut", "band_spread", "leave_one_out", "partition"]
+__all__ = ["LeftOut", "SolvedScene", "band_spread", "leave_one_out", "partition"]
 
 # A pixel that is nearly all of its own fit cannot be predicted from the others.
 SMALLEST_FREEDOM = 0.05
@@ -46,7 +47,7 @@ def partition(axis: Axis) -> list[int]:
 
     Examples
     --------
-    >>> partition(Axis.create(50, 20, 4))
+    >>> partition(Axis(length=50, size=20, step=4))
     [0, 5, 8]
     """
     chosen, covered = [], 0
@@ -57,34 +58,82 @@ def partition(axis: Axis) -> list[int]:
     return chosen
 
 
-def leave_one_out(white: np.ndarray, valid: np.ndarray, factors: Factors) -> LeftOut:
-    """Return the standardised prediction errors of a solved scene.
+@dataclass(frozen=True, eq=False)
+class SolvedScene:
+    """A denoised scene, seen from its result: what its windows were solved on."""
 
-    Parameters
-    ----------
-    white
-        (row, col, band) cube of unit noise, zero at masked pixels.
-    valid
-        (row, col) True for pixels that are not masked.
-    factors
-        Factors of its windows.
-    """
+    values: np.ndarray
+    """(row, col, valid band) float64 observed values over the pixels' noise factors; elements
+    that were not used hold the estimate."""
+    used: np.ndarray
+    """(row, col, valid band) True for elements that the windows were solved on."""
+    factors: Factors
+
+    @classmethod
+    def create(
+        cls,
+        values: np.ndarray,
+        estimate: np.ndarray,
+        errors: ErrorModel,
+        rejected: np.ndarray | None = None,
+    ) -> SolvedScene:
+        """Put observed values beside the factors that a result kept.
+
+        Parameters
+        ----------
+        values, estimate
+            (row, col, band) observed and denoised cube.
+        errors
+            Error model of the result.
+        rejected
+            (row, col, band) True for elements that a robust solver set aside.
+        """
+        observed = np.asarray(values[..., errors.bands], dtype=np.float64)
+        known = np.asarray(estimate[..., errors.bands], dtype=np.float64)
+        used = np.isfinite(observed) & np.isfinite(known)
+        if rejected is not None:
+            used &= ~rejected[..., errors.bands]
+        observed = np.where(used, observed, np.nan_to_num(known))
+        if errors.pixel_scale is not None:
+            observed = observed / errors.pixel_scale[..., None]
+        return cls(observed, used, errors.factors)
+
+    @property
+    def valid(self) -> np.ndarray:
+        """(row, col) True for pixels with any element in use."""
+        return self.used.any(axis=2)
+
+    def windows(self) -> Iterator[tuple[int, int, int]]:
+        """Yield the windows (row, band window, col) that predict: they hardly overlap."""
+        grid = self.factors.grid
+        for i in partition(grid.rows):
+            for k in partition(grid.bands):
+                for j in partition(grid.cols):
+                    yield i, k, j
+
+    def signal_part(self, window: tuple[int, int, int]) -> tuple[np.ndarray, np.ndarray]:
+        """Return U (r, rows, cols) and V (r, bands) of the components above the noise edge."""
+        count = int(self.factors.n_signal[window])
+        return self.factors.left[window][:count], self.factors.right[window][:count]
+
+
+def leave_one_out(scene: SolvedScene) -> LeftOut:
+    """Return the standardised prediction errors of a solved scene."""
+    factors, valid = scene.factors, scene.valid
+    white = factors.noise.whiten(scene.values) * valid[..., None]
     z = np.full(white.shape, np.nan, dtype=np.float32)
     owner = np.full(valid.shape, -1)
     space = _Space()
-    for number, (i, k, j) in enumerate(_chosen(factors)):
+    for number, (i, k, j) in enumerate(scene.windows()):
         rows, cols, bands = factors.grid.slices(i, j, k)
-        inside = valid[rows, cols]
-        left, right = _signal_part(factors, (i, k, j))
+        left, right = scene.signal_part((i, k, j))
         patch = white[rows, cols, bands]
         residual = patch - np.tensordot(patch @ right.T, right, axes=1)
-        residual[~inside] = 0
         freedom = 1 - np.einsum("rhw,rhw->hw", left, left)
-        part = _standardised(factors, residual, right, freedom)
-        part[~inside] = np.nan
-        z[rows, cols, bands] = part
+        z[rows, cols, bands] = _standardised(factors, residual, right, freedom)
         owner[rows, cols] = number
-        space.add(residual, left, inside, white.shape[2] - len(right))
+        space.add(residual, left, valid[rows, cols], patch.shape[2] - len(right))
+    z[~scene.used] = np.nan
     owner[~valid] = -1
     return LeftOut(z, owner, space.removed, space.weakest)
 
@@ -97,22 +146,6 @@ def band_spread(z: np.ndarray) -> np.ndarray:
     count = np.count_nonzero(np.isfinite(z), axis=(0, 1))
     total = np.nansum(np.square(z, dtype=np.float64), axis=(0, 1))
     return np.sqrt(np.divide(total, count, out=np.full(len(count), np.nan), where=count > 0))
-
-
-def _chosen(factors: Factors) -> Iterator[tuple[int, int, int]]:
-    grid = factors.grid
-    for i in partition(grid.rows):
-        for k in partition(grid.bands):
-            for j in partition(grid.cols):
-                yield i, k, j
-
-
-def _signal_part(
-    factors: Factors, window: tuple[int, int, int]
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return U (r, rows, cols) and V (r, bands) of the components above the noise edge."""
-    count = int(factors.n_signal[window])
-    return factors.left[window][:count], factors.right[window][:count]
 
 
 def _standardised(

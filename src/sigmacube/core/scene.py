@@ -68,12 +68,6 @@ class Scene:
         """(bands of the cube,) mean of the valid pixels."""
         return mean_spectrum(self.values, self.valid)
 
-    def on_all_bands(self, array: np.ndarray) -> np.ndarray:
-        """Return (bands of the cube,) from (valid bands,); NaN for bands without data."""
-        output = np.full(self.values.shape[2], np.nan)
-        output[self.bands] = array
-        return output
-
     def to_output(self, array: np.ndarray) -> np.ndarray:
         """Return an array of the valid bands as one like the input, NaN where it is masked."""
         if self.pixel_scale is not None:
