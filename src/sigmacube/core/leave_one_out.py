@@ -91,6 +91,8 @@ class SolvedScene:
         observed = np.asarray(values[..., errors.bands], dtype=np.float64)
         known = np.asarray(estimate[..., errors.bands], dtype=np.float64)
         used = np.isfinite(observed) & np.isfinite(known)
+        # A constant band is predicted exactly by construction.
+        used &= np.ptp(np.where(used, observed, observed[used].mean()), axis=(0, 1)) > 0
         if rejected is not None:
             used &= ~rejected[..., errors.bands]
         observed = np.where(used, observed, np.nan_to_num(known))
@@ -129,8 +131,12 @@ def leave_one_out(scene: SolvedScene) -> LeftOut:
         left, right = scene.signal_part((i, k, j))
         patch = white[rows, cols, bands]
         residual = patch - np.tensordot(patch @ right.T, right, axes=1)
-        freedom = 1 - np.einsum("rhw,rhw->hw", left, left)
-        z[rows, cols, bands] = _standardised(factors, residual, right, freedom)
+        # Components near the noise edge take more of the noise with them than strong ones do.
+        fitted = factors.influence[i, k, j][: len(right)] ** 4
+        freedom = 1 - np.einsum("r,rhw,rhw->hw", fitted, left, left)
+        z[rows, cols, bands] = _standardised(
+            factors, residual, right * np.sqrt(fitted)[:, None], freedom
+        )
         owner[rows, cols] = number
         space.add(residual, left, valid[rows, cols], patch.shape[2] - len(right))
     z[~scene.used] = np.nan

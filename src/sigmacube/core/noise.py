@@ -98,7 +98,7 @@ class Noise:
     def whiten(self, spectra: np.ndarray) -> np.ndarray:
         """Return L⁻¹y for spectra along the last axis, as a new float64 array."""
         if self.is_diagonal:
-            return np.divide(spectra, self.std, dtype=np.float64)
+            return np.multiply(spectra, 1 / self.std, dtype=np.float64)
         return np.asarray(spectra, dtype=np.float64) @ self.inverse_factor.T
 
     def unwhiten(self, spectra: np.ndarray) -> np.ndarray:

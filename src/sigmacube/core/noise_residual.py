@@ -15,6 +15,7 @@ import numpy as np
 from sigmacube.core.noise import Noise
 from sigmacube.core.noise_sample import NoiseSample
 from sigmacube.core.parallel import ParallelMap
+from sigmacube.core.patch_variance import near_edge_inflation
 from sigmacube.core.signal_noise import SignalNoise
 from sigmacube.core.solvers.svd import SvdSolver
 
@@ -121,9 +122,11 @@ def _window_moments(
     white = noise.whiten(spectra / scale)
     solution = SvdSolver()(white)
     residual = noise.unwhiten(white - (white @ solution.right) @ solution.right.T)
-    a = np.sum(np.square(solution.left), axis=1)
+    # Components near the noise edge take more of the noise with them than strong ones do.
+    fitted = near_edge_inflation(solution.singular_values, *white.shape)
+    a = np.square(solution.left) @ fitted
     taken = noise.unwhiten(solution.right.T) / noise.std
-    b = np.sum(np.square(taken), axis=0)
+    b = fitted @ np.square(taken)
     freedom = 1 - np.minimum(a, LARGEST_SHARE)
     left = 1 - np.minimum(b, LARGEST_SHARE)
     expected = freedom[:, None] * (left * noise.std**2)
