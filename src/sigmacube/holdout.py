@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -320,7 +321,7 @@ class _Tables:
             "n_elements": int(size.size),
         }
 
-    def by_band(self, bands: np.ndarray, n_bands: int) -> dict[str, np.ndarray]:
+    def by_band(self, bands: np.ndarray, n_bands: int) -> dict[str, Any]:
         """Return the tables per band of the cube."""
         share, error = self._share(0.95, axis=1)
         spread = band_spread(self._z[None])
@@ -335,7 +336,7 @@ class _Tables:
         """Return the table by brightness class."""
         edges = np.quantile(self._brightness, np.linspace(0, 1, N_CLASSES + 1))
         classes = []
-        for low, high in zip(edges[:-1], edges[1:], strict=True):
+        for low, high in pairwise(edges):
             inside = (self._brightness >= low) & (self._brightness <= high)
             known = self._known & inside[:, None]
             if high == low or not known.any():
@@ -343,9 +344,7 @@ class _Tables:
             share, error = self._share(0.95, where=inside)
             spread = np.sqrt(np.mean(np.square(self._z[known], dtype=np.float64)))
             classes.append(
-                BrightnessClass(
-                    float(low), float(high), float(share), float(error), float(spread)
-                )
+                BrightnessClass(float(low), float(high), float(share), float(error), float(spread))
             )
         return tuple(classes)
 

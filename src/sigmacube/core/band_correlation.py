@@ -104,8 +104,7 @@ def fit_complement(
     """
     from scipy.linalg import cho_factor, cho_solve
 
-    n_bands, k = directions.shape
-    outside = np.linalg.qr(directions, mode="complete")[0][:, k:]
+    outside = np.linalg.qr(directions, mode="complete")[0][:, directions.shape[1] :]
     seen = outside.T @ covariance @ outside
     share = np.maximum(np.einsum("vk,vk->v", outside, outside), 0.05)
     std = np.sqrt(np.einsum("vk,kl,vl->v", outside, seen, outside) / share)

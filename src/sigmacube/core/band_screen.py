@@ -72,8 +72,8 @@ def screen_bands(spectra: np.ndarray) -> BandScreen:
     at_top = np.count_nonzero(spectra == top, axis=0) / len(spectra)
     step = smallest_step(spectra)
     # A coarse lattice puts many pixels on each of its values; only a crowd beyond that is clipping.
-    levels = np.where(step > 0, np.ptp(spectra.astype(np.float64), axis=0) / np.maximum(step, 1e-300), np.inf)  # fmt: skip
-    crowd = np.maximum(SATURATED_SHARE, 3 / np.maximum(levels, 1))
+    span = top.astype(np.float64) - spectra.min(axis=0)
+    crowd = np.maximum(SATURATED_SHARE, 3 * step / np.maximum(span, 1e-300))
     saturated = np.where(~constant & (at_top > crowd), at_top, 0.0)
     return BandScreen(constant, _duplicates(spectra, constant), saturated, step)
 

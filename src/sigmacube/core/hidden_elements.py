@@ -51,7 +51,7 @@ def hide_elements(
         valid = scene.valid[place[:2]]
         part = noise if len(grid.bands) == 1 else noise.select(np.arange(noise.n_bands)[place[2]])
         rank = int(scene.factors.n_signal[window])
-        found = np.full(valid.shape + (part.n_bands,), np.nan)
+        found = np.full((*valid.shape, part.n_bands), np.nan)
         found[valid] = _window_errors(scene.values[place][valid], hidden[place][valid], part, rank)
         return place, found
 
@@ -60,9 +60,7 @@ def hide_elements(
     return z
 
 
-def _window_errors(
-    patch: np.ndarray, hidden: np.ndarray, noise: Noise, rank: int
-) -> np.ndarray:
+def _window_errors(patch: np.ndarray, hidden: np.ndarray, noise: Noise, rank: int) -> np.ndarray:
     """Return the standardised prediction errors of one window's hidden elements."""
     z = np.full(patch.shape, np.nan)
     if rank == 0 or not hidden.any():

@@ -103,7 +103,7 @@ class SolvedScene:
     @property
     def valid(self) -> np.ndarray:
         """(row, col) True for pixels with any element in use."""
-        return self.used.any(axis=2)
+        return np.any(self.used, axis=2)
 
     def windows(self) -> Iterator[tuple[int, int, int]]:
         """Yield the windows (row, band window, col) that predict: they hardly overlap."""
@@ -184,9 +184,7 @@ class _Space:
         self._product = self._expected = self._power = 0.0
         self._weakest: list[float] = []
 
-    def add(
-        self, residual: np.ndarray, left: np.ndarray, inside: np.ndarray, freedom: int
-    ) -> None:
+    def add(self, residual: np.ndarray, left: np.ndarray, inside: np.ndarray, freedom: int) -> None:
         """Add one window: residual (rows, cols, bands), U (r, rows, cols)."""
         n_pixels = np.count_nonzero(inside)
         if n_pixels < 2:

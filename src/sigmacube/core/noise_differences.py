@@ -106,10 +106,10 @@ def _autocorrelation(sample: NoiseSample, vectors: np.ndarray) -> np.ndarray:
     for score, valid in zip(scores, sample.valid, strict=True):
         centred = (score - mean) * valid[..., None]
         power += np.einsum("rcv,rcv->v", centred, centred)
-        n_pixels += np.count_nonzero(valid)
+        n_pixels += int(np.count_nonzero(valid))
         for a, b in ((np.s_[1:], np.s_[:-1]), (np.s_[:, 1:], np.s_[:, :-1])):
             product += np.einsum("rcv,rcv->v", centred[a], centred[b])
-            n_pairs += np.count_nonzero(valid[a] & valid[b])
+            n_pairs += int(np.count_nonzero(valid[a] & valid[b]))
     return (product / max(n_pairs, 1)) / np.maximum(power / max(n_pixels, 1), 1e-300)
 
 

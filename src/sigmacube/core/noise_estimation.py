@@ -45,7 +45,7 @@ class NoiseEstimate:
     model: np.ndarray | SignalNoise
     """(bands,) standard deviations, (bands, bands) covariance, or a signal-dependent model."""
     source: str
-    """Estimator: ``"regression"``, ``"differences"``, ``"residual"``, ``"differences+residual"``."""
+    """Name of the estimator, ``"differences+residual"`` for the default."""
     spatial_lag1: float
     """Correlation of the noise between neighbouring pixels; NaN where it was not looked at."""
     by_lag: np.ndarray
@@ -197,8 +197,8 @@ def _estimate(
         return std, DifferencesNoise(std, independent, np.nan)
     rough = _rough_noise(sample)
     if method == "residual":
-        found = residual_noise(sample, rough, run, signal_dependent=False)
-        return found, DifferencesNoise(rough, independent, np.nan)
+        settled = residual_noise(sample, rough, run, signal_dependent=False)
+        return settled, DifferencesNoise(rough, independent, np.nan)
     found = differences_noise(sample, rough)
     correlation = None
     if np.max(np.abs(found.by_lag[1:])) >= CORRELATED:
@@ -273,9 +273,10 @@ def _on_all_bands(
     screen = part.screen
     spread = _Spread.create(screen, bands, sample, spectra, part.std, n_bands)
     model = spread.model(part.model)
+    twins = np.where(screen.duplicate_of < 0, -1, bands[screen.duplicate_of])
     whole = BandScreen(
         _scatter(screen.constant, bands, n_bands, True),
-        _scatter(np.where(screen.duplicate_of < 0, -1, bands[screen.duplicate_of]), bands, n_bands, -1),  # fmt: skip
+        _scatter(twins, bands, n_bands, -1),
         _scatter(screen.saturated, bands, n_bands, 0.0),
         _scatter(screen.step, bands, n_bands, 0.0),
     )

@@ -76,13 +76,13 @@ def residual_noise(
     ndarray or SignalNoise
         (bands,) standard deviations, or a model where the variance grows with the signal.
     """
-    mean = np.mean([b[v].mean(axis=0) for b, v in zip(sample.blocks, sample.valid, strict=True)], axis=0)  # fmt: skip
     windows = list(zip(sample.blocks, sample.valid, strict=True))
+    mean = np.mean([block[valid].mean(axis=0) for block, valid in windows], axis=0)
     model = SignalNoise(np.zeros_like(std), std**2, mean, correlation)
     for _ in range(MAX_ROUNDS):
         current = model
         noise = Noise.create(current.value, sample.n_bands)
-        parts = run(lambda window: _window_moments(*window, current, noise), windows)  # noqa: B023
+        parts = run(lambda w: _window_moments(w[0], w[1], current, noise), windows)  # noqa: B023
         observed = sum(part.observed for part in parts)
         expected = sum(part.expected for part in parts)
         ratio = np.sqrt(observed / np.maximum(expected, 1e-300))

@@ -72,9 +72,9 @@ class SignalNoise:
         """Return the noise with a reference spectrum, its own if it has one."""
         if self.reference is not None:
             return self
-        shape = reference.shape
-        gain, offset = (np.broadcast_to(np.asarray(a, float), shape) for a in (self.gain, self.offset))  # fmt: skip
-        return SignalNoise(gain, offset, np.asarray(reference, float), self.correlation)
+        reference = np.asarray(reference, dtype=np.float64)
+        gain, offset = (a + np.zeros_like(reference) for a in (self.gain, self.offset))
+        return SignalNoise(gain, offset, reference, self.correlation)
 
     @property
     def value(self) -> np.ndarray:
