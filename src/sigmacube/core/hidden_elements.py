@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from sigmacube.core.leave_one_out import SMALLEST_FREEDOM, SolvedScene
+from sigmacube.core.leave_one_out import SMALLEST_SHARE, SolvedScene
 from sigmacube.core.noise import Noise
 from sigmacube.core.parallel import ParallelMap
 from sigmacube.core.solvers.svd import SvdSolver
@@ -81,7 +81,7 @@ def _window_errors(patch: np.ndarray, hidden: np.ndarray, noise: Noise, rank: in
         np.subtract.at(filled, (pixels, index), change)
         if np.max(np.abs(change) / noise.std[index]) < SETTLED:
             break
-    freedom = np.maximum(1 - np.sum(solution.left**2, axis=1), SMALLEST_FREEDOM)
+    freedom = np.maximum(1 - np.sum(solution.left**2, axis=1), SMALLEST_SHARE)
     std = np.sqrt(np.einsum("uii->ui", covariance) / freedom[:, None])
     error = (patch - filled)[pixels, index] / std
     rows, slots = np.nonzero(~filler)

@@ -18,14 +18,14 @@ import numpy as np
 
 from sigmacube.core.factors import Factors
 from sigmacube.core.functionals import ErrorModel
+from sigmacube.core.noise import Noise
+from sigmacube.core.patch_variance import residual_share
 from sigmacube.core.windows import Axis
 
 __all__ = ["LeftOut", "SolvedScene", "band_spread", "leave_one_out", "partition"]
 
-# A pixel that is nearly all of its own fit cannot be predicted from the others.
-SMALLEST_FREEDOM = 0.05
-# What is not fit to be compared: a value predicted exactly by construction.
-SMALLEST_SHARE = 1e-6
+# A pixel or band that is nearly all of its own fit cannot be predicted from the others.
+SMALLEST_SHARE = 0.05
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,12 +131,9 @@ def leave_one_out(scene: SolvedScene) -> LeftOut:
         left, right = scene.signal_part((i, k, j))
         patch = white[rows, cols, bands]
         residual = patch - np.tensordot(patch @ right.T, right, axes=1)
-        # Components near the noise edge take more of the noise with them than strong ones do.
-        fitted = factors.influence[i, k, j][: len(right)] ** 4
-        freedom = 1 - np.einsum("r,rhw,rhw->hw", fitted, left, left)
-        z[rows, cols, bands] = _standardised(
-            factors, residual, right * np.sqrt(fitted)[:, None], freedom
-        )
+        inflation = factors.influence[i, k, j][: len(right)] ** 4
+        freedom = residual_share(np.square(left), inflation)
+        z[rows, cols, bands] = _standardised(factors.noise, residual, right, inflation, freedom)
         owner[rows, cols] = number
         space.add(residual, left, valid[rows, cols], patch.shape[2] - len(right))
     z[~scene.used] = np.nan
@@ -155,26 +152,26 @@ def band_spread(z: np.ndarray) -> np.ndarray:
 
 
 def _standardised(
-    factors: Factors, residual: np.ndarray, right: np.ndarray, freedom: np.ndarray
+    noise: Noise,
+    residual: np.ndarray,
+    right: np.ndarray,
+    inflation: np.ndarray,
+    freedom: np.ndarray,
 ) -> np.ndarray:
     """Return z of one window from its whitened residual (I − P_V) L⁻¹ y."""
-    noise = factors.noise
-    if noise.is_diagonal:
-        precision = 1 - np.einsum("rv,rv->v", right, right)
-        whole = np.ones(len(precision))
-    else:
+    whole = np.ones(right.shape[1])
+    taken = right
+    if not noise.is_diagonal:
         inverse = noise.inverse_factor
         residual = residual @ inverse
         whole = np.einsum("wv,wv->v", inverse, inverse)
-        taken = right @ inverse
-        precision = whole - np.einsum("rv,rv->v", taken, taken)
-    known = precision > SMALLEST_SHARE * whole
-    scale = np.sqrt(np.where(known, precision, np.inf))
-    open_pixels = freedom > SMALLEST_FREEDOM
-    z = residual / (np.sqrt(np.where(open_pixels, freedom, 1.0))[..., None] * scale)
-    z[~open_pixels] = np.nan
-    z[..., ~known] = np.nan
-    return z
+        taken = (right @ inverse) / np.sqrt(whole)
+    share = residual_share(np.square(taken), inflation)
+    known, open_pixels = share > SMALLEST_SHARE, freedom > SMALLEST_SHARE
+    scale = np.sqrt(np.where(open_pixels, freedom, 1.0))[..., None] * np.sqrt(
+        np.where(known, share * whole, 1.0)
+    )
+    return np.where(open_pixels[..., None] & known, residual / scale, np.nan)
 
 
 class _Space:

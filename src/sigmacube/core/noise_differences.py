@@ -84,7 +84,7 @@ def signal_directions(sample: NoiseSample) -> tuple[np.ndarray, float]:
     (directions, spatial_lag1)
         (bands, k) orthonormal directions; autocorrelation of the noise between neighbours.
     """
-    spectra = sample.spectra()
+    spectra = sample.spectra
     vectors = np.linalg.eigh(spectra.T @ spectra)[1][:, ::-1]
     correlation = _autocorrelation(sample, vectors)
     n_bands = len(correlation)

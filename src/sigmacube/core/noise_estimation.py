@@ -193,7 +193,7 @@ def _estimate(
     """Return the noise of the usable bands, and what differences say if they were looked at."""
     independent = np.eye(1, LAGS + 1)[0]
     if method == "regression":
-        std = regression_noise(sample.spectra())
+        std = regression_noise(sample.spectra)
         return std, DifferencesNoise(std, independent, np.nan)
     rough = _rough_noise(sample)
     if method == "residual":
@@ -220,7 +220,7 @@ def _covariance(std: np.ndarray, correlation: np.ndarray | None) -> np.ndarray:
 
 def _rough_noise(sample: NoiseSample) -> np.ndarray:
     """Return a first standard deviation per band, rather too large than too small."""
-    spectra = sample.spectra()
+    spectra = sample.spectra
     size = np.sqrt(np.mean(np.square(spectra), axis=0))
     if len(spectra) >= 2 * sample.n_bands:
         std = regression_noise(spectra)
@@ -321,8 +321,9 @@ class _Spread:
         place[usable] = np.arange(len(usable))
         twin = screen.duplicate_of >= 0
         root = np.where(twin, screen.duplicate_of, np.arange(len(bands)))
-        spread = spectra.std(axis=0, dtype=np.float64)
-        ratio = np.where(twin, spread / np.maximum(spread[root], 1e-300), 1.0)
+        ratio = np.ones(len(bands))
+        if twin.any():
+            ratio[twin] = spectra[:, twin].std(axis=0) / spectra[:, root[twin]].std(axis=0)
         floor = screen.step[usable] / np.sqrt(12)
         quantised = np.ones(len(bands))
         quantised[usable] = np.maximum(1.0, floor / std)

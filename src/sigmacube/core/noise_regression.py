@@ -37,8 +37,17 @@ def regression_noise(spectra: np.ndarray) -> np.ndarray:
     scale = np.sqrt(np.mean(np.square(spectra), axis=0))
     scale[scale == 0] = 1
     unit = spectra / scale
-    precision = np.linalg.pinv(unit.T @ unit, rcond=1e-15, hermitian=True)
     # The residual of band v regressed on the others has the sum of squares 1 / precision_vv.
-    inverse = np.diag(precision)
-    power = np.divide(1, inverse, out=np.zeros(p), where=inverse > 0)
+    precision = np.diag(_inverse(unit.T @ unit))
+    power = np.divide(1, precision, out=np.zeros(p), where=precision > 0)
     return scale * np.sqrt(power / (n - p + 1))
+
+
+def _inverse(gram: np.ndarray) -> np.ndarray:
+    """Return the inverse of a Gram matrix; of its range where bands depend on each other."""
+    from scipy.linalg.lapack import dpotrf, dpotri
+
+    factor, failed = dpotrf(gram, lower=1)
+    if not failed and np.min(np.diag(factor)) > 1e-7 * np.max(np.diag(factor)):
+        return dpotri(factor, lower=1)[0]
+    return np.linalg.pinv(gram, rcond=1e-15, hermitian=True)

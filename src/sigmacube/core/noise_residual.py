@@ -15,7 +15,7 @@ import numpy as np
 from sigmacube.core.noise import Noise
 from sigmacube.core.noise_sample import NoiseSample
 from sigmacube.core.parallel import ParallelMap
-from sigmacube.core.patch_variance import near_edge_inflation
+from sigmacube.core.patch_variance import near_edge_inflation, residual_share
 from sigmacube.core.signal_noise import SignalNoise
 from sigmacube.core.solvers.svd import SvdSolver
 
@@ -27,8 +27,8 @@ SETTLED = 0.01
 # not fit make tails that are not the noise's. CLIPPED is E[min(z², OUTLIER²)] of a standard normal.
 OUTLIER = 4.0
 CLIPPED = 0.99988
-# A fit may take away at most this share of a band or pixel before its residual says nothing.
-LARGEST_SHARE = 0.9
+# A band or pixel of which a fit leaves less than this share says nothing of the noise.
+SMALLEST_SHARE = 0.1
 # The part of a band's variance that does not depend on the signal is never taken below this.
 SMALLEST_OFFSET = 0.02
 # Noise counts as signal-dependent when its standard deviation varies by this much over the scene.
@@ -122,13 +122,12 @@ def _window_moments(
     white = noise.whiten(spectra / scale)
     solution = SvdSolver()(white)
     residual = noise.unwhiten(white - (white @ solution.right) @ solution.right.T)
-    # Components near the noise edge take more of the noise with them than strong ones do.
-    fitted = near_edge_inflation(solution.singular_values, *white.shape)
-    a = np.square(solution.left) @ fitted
+    inflation = near_edge_inflation(solution.singular_values, *white.shape)
     taken = noise.unwhiten(solution.right.T) / noise.std
-    b = fitted @ np.square(taken)
-    freedom = 1 - np.minimum(a, LARGEST_SHARE)
-    left = 1 - np.minimum(b, LARGEST_SHARE)
+    freedom, left = (
+        np.maximum(residual_share(np.square(part), inflation), SMALLEST_SHARE)
+        for part in (solution.left.T, taken)
+    )
     expected = freedom[:, None] * (left * noise.std**2)
     square = np.minimum(np.square(residual), OUTLIER**2 * expected)
     variance = square * (noise.std**2 / CLIPPED / expected)
@@ -176,4 +175,4 @@ def _with_line(
 
 def _varies(model: SignalNoise, sample: NoiseSample) -> bool:
     """Tell whether the noise depends on the signal enough to matter."""
-    return float(np.std(model.pixel_scale(sample.spectra()))) > NOTICEABLE
+    return float(np.std(model.pixel_scale(sample.spectra))) > NOTICEABLE

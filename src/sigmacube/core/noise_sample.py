@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -13,7 +14,7 @@ __all__ = ["NoiseSample"]
 WINDOW = 20
 # Windows looked at: enough for one per cent on every band's standard deviation; more of a large
 # scene, whose denoising takes longer as well.
-FEWEST, MOST, SHARE = 24, 64, 0.1
+FEWEST, MOST, SHARE = 16, 64, 0.1
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,8 +64,9 @@ class NoiseSample:
         """Number of pixels that count."""
         return int(sum(np.count_nonzero(valid) for valid in self.valid))
 
+    @cached_property
     def spectra(self) -> np.ndarray:
-        """Return (pixels, bands) the valid spectra of all windows."""
+        """(pixels, bands) the valid spectra of all windows."""
         return np.concatenate([b[v] for b, v in zip(self.blocks, self.valid, strict=True)])
 
     def scaled(self, std: np.ndarray) -> NoiseSample:
