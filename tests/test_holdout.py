@@ -39,7 +39,9 @@ def test_closed_form_equals_a_refit_without_the_element() -> None:
     z = leave_one_out(scene).z
     left, right = scene.signal_part((0, 0, 0))
     basis = result.error_model.factors.noise.unwhiten(right).T
-    for row, col, band in ((0, 0, 0), (3, 7, 5), (9, 2, 13)):
+    known = np.argwhere(np.isfinite(z))
+    assert len(known) > 800
+    for row, col, band in known[:: len(known) // 20]:
         keep = np.arange(14) != band
         inverse = np.linalg.inv(covariance[np.ix_(keep, keep)])
         design = basis[keep]
@@ -89,11 +91,11 @@ def test_noise_kept_as_signal_is_noticed(truth: np.ndarray) -> None:
 
 
 def test_noise_that_differs_between_bands_is_named(truth: np.ndarray) -> None:
-    std = np.geomspace(0.01, 0.06, truth.shape[2])
+    std = np.geomspace(0.02, 0.04, truth.shape[2])
     noisy = truth + np.random.default_rng(2).normal(size=truth.shape) * std
     check = holdout(noisy, noise=float(np.sqrt(np.mean(std**2))))
     assert "differs between bands" in check.verdict
-    assert check.band_factors[-1] > 2 * check.band_factors[0]
+    assert check.band_factors[-1] > 1.4 * check.band_factors[0]
 
 
 def test_resampled_scenes_are_told(truth: np.ndarray) -> None:

@@ -107,7 +107,8 @@ def fit_complement(
     outside = np.linalg.qr(directions, mode="complete")[0][:, directions.shape[1] :]
     seen = outside.T @ covariance @ outside
     share = np.maximum(np.einsum("vk,vk->v", outside, outside), 0.05)
-    std = np.sqrt(np.einsum("vk,kl,vl->v", outside, seen, outside) / share)
+    power = np.einsum("vk,vk->v", outside @ seen, outside)
+    std = np.sqrt(np.maximum(power, 1e-12 * np.max(power)) / share)
     by_lag = np.eye(1, LAGS + 1)[0]
     model = np.diag(std**2)
     for _ in range(MAX_ROUNDS):

@@ -108,4 +108,7 @@ def smallest_step(spectra: np.ndarray) -> np.ndarray:
     counts = gaps / np.where(smallest > 0, smallest, 1)
     # Many gaps that are whole multiples of the smallest one do not happen by chance.
     on_lattice = np.all(np.abs(counts - np.round(counts)) < LATTICE_TOLERANCE, axis=0)
-    return np.where(on_lattice, smallest, 0.0)
+    step = np.where(on_lattice, smallest, 0.0)
+    if spectra.dtype.kind in "iu":  # also where the sample shows a single value
+        step = np.maximum(step, np.ptp(spectra, axis=0) > 0)
+    return step

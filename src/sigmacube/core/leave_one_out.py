@@ -92,7 +92,8 @@ class SolvedScene:
         known = np.asarray(estimate[..., errors.bands], dtype=np.float64)
         used = np.isfinite(observed) & np.isfinite(known)
         # A constant band is predicted exactly by construction.
-        used &= np.ptp(np.where(used, observed, observed[used].mean()), axis=(0, 1)) > 0
+        low, high = (np.where(used, observed, fill) for fill in (np.inf, -np.inf))
+        used &= low.min(axis=(0, 1)) < high.max(axis=(0, 1))
         if rejected is not None:
             used &= ~rejected[..., errors.bands]
         observed = np.where(used, observed, np.nan_to_num(known))

@@ -31,7 +31,9 @@ CORRELATED = 0.05
 # Bands that repeat another one share all of its noise but this much.
 OWN_NOISE = 0.01
 # Noise below this share of the values is what rounding leaves.
-ROUNDING = 1e-9
+ROUNDING = 1e-6
+# A constant band gets this share of its value, so that windows keep it as it is.
+NOMINAL = 1e-3
 # Correlation of neighbouring pixels' noise that the user is told of.
 SPATIALLY_CORRELATED = 0.05
 
@@ -329,10 +331,8 @@ class _Spread:
         quantised[usable] = np.maximum(1.0, floor / std)
         scale = ratio * quantised[root]
         mean = spectra.mean(axis=0, dtype=np.float64)
-        best = np.max(np.abs(mean[usable]) / std)
-        steps = screen.step[usable]
-        least = np.median(steps) / np.sqrt(12) if np.median(steps) > 0 else np.min(std)
-        nominal = np.maximum(np.abs(mean) / max(best, 1.0), least)
+        least = np.median(screen.step[usable]) / np.sqrt(12) or NOMINAL * np.min(std)
+        nominal = np.maximum(NOMINAL * np.abs(mean), least)
         return cls(
             _scatter(place[root], bands, n_bands, -1),
             _scatter(scale, bands, n_bands, 1.0),

@@ -44,10 +44,12 @@ def regression_noise(spectra: np.ndarray) -> np.ndarray:
 
 
 def _inverse(gram: np.ndarray) -> np.ndarray:
-    """Return the inverse of a Gram matrix; of its range where bands depend on each other."""
+    """Return the inverse of a Gram matrix; rounding decides where bands depend on each other."""
     from scipy.linalg.lapack import dpotrf, dpotri
 
     factor, failed = dpotrf(gram, lower=1)
     if not failed and np.min(np.diag(factor)) > 1e-7 * np.max(np.diag(factor)):
         return dpotri(factor, lower=1)[0]
-    return np.linalg.pinv(gram, rcond=1e-15, hermitian=True)
+    values, vectors = np.linalg.eigh(gram)
+    values = np.maximum(values, 1e-15 * values[-1])
+    return (vectors / values) @ vectors.T

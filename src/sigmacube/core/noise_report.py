@@ -14,8 +14,8 @@ __all__ = ["noise_report", "stripe_strength"]
 # Bands with a signal-to-noise ratio below this hold hardly any signal.
 NOISY = 3.0
 # Stripes: offsets of columns or rows this many times what noise and texture give.
-STRIPED = 2.0
-ANISOTROPY = 1.5
+STRIPED = 3.0
+ANISOTROPY = 2.0
 
 
 def noise_report(

@@ -42,6 +42,11 @@ class NoiseSample:
             (row, col) True for pixels to use.
         """
         rows, cols = valid.shape
+        if min(rows, cols) < 2:
+            raise ValueError(
+                f"Invalid scene for a noise estimate: {rows}×{cols} pixels. There must be at least "
+                "2×2; give the noise instead."
+            )
         window = (min(WINDOW, rows), min(WINDOW, cols), None)
         grid = WindowGrid.create((rows, cols, len(bands)), window=window, step=window)
         places = [grid.slices(i, j)[:2] for i in range(grid.shape[0]) for j in range(grid.shape[1])]
