@@ -39,9 +39,7 @@ def main() -> None:
 def known_truth() -> list[dict[str, Any]]:
     print("Known truth, noise=None. Goals: median error of σ below 5 %; 95 % cover .95 ± .015,")
     print("signal-dependent ± .025.")
-    print(
-        f"{'scene':16s} {'noise':12s} {'median |error|':>14s} {'bias':>7s} {'50 %':>6s} {'95 %':>6s}"
-    )
+    print(f"{'scene':16s} {'noise':14s} {'|error|':>9s} {'bias':>7s} {'50 %':>6s} {'95 %':>6s}")
     scenes = {"built-in": (sc.synthetic.scene((96, 90, 120), rng=0).values, 0.02)}
     path = DATA / "scenes" / "simu_indian.mat"
     if path.exists():
@@ -69,7 +67,7 @@ def known_truth() -> list[dict[str, Any]]:
                 "model": result.settings["noise_model"],
             }
             rows.append(row)
-            print(f"{name:16s} {kind:12s} {row['median_error']:14.3f} {row['median_bias']:+7.3f} "
+            print(f"{name:16s} {kind:14s} {row['median_error']:9.3f} {row['median_bias']:+7.3f} "
                   f"{row['coverage_50']:6.3f} {row['coverage_95']:6.3f}", flush=True)  # fmt: skip
     return rows
 

@@ -102,13 +102,14 @@ def _noise(cube: Cube) -> dict[str, Any]:
     from sigmacube.core.noise_report import noise_report
 
     logger = logging.getLogger("sigmacube")
-    logger.addHandler(silent := logging.NullHandler())  # the table says it all
+    level = logger.level
+    logger.setLevel(logging.ERROR)  # the table says it all
     try:
         return noise_report(np.asarray(cube.values), mask=_valid(cube))
     except ValueError as error:
         return {"noise_reason": str(error)}
     finally:
-        logger.removeHandler(silent)
+        logger.setLevel(level)
 
 
 def _number(value: float) -> str:
