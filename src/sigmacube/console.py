@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-__all__ = ["quiet", "note", "progress", "working", "table"]
+__all__ = ["quiet", "note", "log_as_notes", "progress", "working", "table"]
 
 
 def quiet() -> bool:
@@ -21,6 +21,24 @@ def note(message: str) -> None:
     """Say something that the user should know, on one line of standard error."""
     if not quiet():
         click.echo(f"Note: {' '.join(message.split())}", err=True)
+
+
+@contextmanager
+def log_as_notes() -> Iterator[None]:
+    """Show what the package logs as a warning as notes, while a command runs."""
+    import logging
+
+    class Notes(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            text = record.getMessage()
+            note(f"{text[:1].upper()}{text[1:]}.")
+
+    logger, handler = logging.getLogger("sigmacube"), Notes(logging.WARNING)
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
 
 
 def table(rows: Iterable[tuple[str, str]], *, title: str | None = None, err: bool = False) -> None:
