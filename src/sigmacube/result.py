@@ -13,6 +13,7 @@ from sigmacube.core.functionals import ErrorModel
 
 if TYPE_CHECKING:
     import xarray as xr
+    from matplotlib.axes import Axes
 
 __all__ = ["DenoisedCube"]
 
@@ -103,6 +104,34 @@ class DenoisedCube:
         from sigmacube import io
 
         return io.write(self, path, **options)
+
+    def plot(self, *, observed: Any = None) -> np.ndarray:
+        """Draw the scene, its standard deviation and the ranks; see `sigmacube.plots.overview`.
+
+        Parameters
+        ----------
+        observed
+            The noisy input, drawn beside the estimate.
+
+        Returns
+        -------
+        ndarray
+            The Axes.
+        """
+        from sigmacube import plots
+
+        return plots.overview(self, observed=observed)
+
+    def plot_spectrum(self, row: int, col: int, **options: Any) -> Axes:
+        """Draw the spectrum of a pixel with its interval; see `sigmacube.plots.spectrum`."""
+        from sigmacube import plots
+
+        return plots.spectrum(self, row=row, col=col, **options)
+
+    def _repr_html_(self) -> str:
+        from sigmacube.summary import repr_html
+
+        return repr_html(self)
 
     def _known_std(self) -> np.ndarray:
         if self.std is None:

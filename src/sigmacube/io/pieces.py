@@ -26,7 +26,15 @@ if TYPE_CHECKING:
 
     from sigmacube.result import DenoisedCube
 
-__all__ = ["Piecewise", "ResultSource", "open_result"]
+__all__ = [
+    "Observed",
+    "Piecewise",
+    "ResultSource",
+    "find_observed",
+    "mean_spectrum",
+    "open_observed",
+    "open_result",
+]
 
 #: Bytes that one read may take, and that all pictures kept for later may take together.
 _TILE_BYTES = 32_000_000
@@ -406,3 +414,99 @@ def _from_blocks(
     load: Callable[[slice, slice], np.ndarray],
 ) -> Callable[[slice, slice, slice], np.ndarray]:
     return lambda rows, cols, bands: np.asarray(load(rows, cols)[..., bands])
+
+
+class Observed:
+    """The noisy input of a result, read by piece.
+
+    Parameters
+    ----------
+    name
+        What to call it.
+    cube
+        Its values; NaN where they are masked.
+    """
+
+    def __init__(self, name: str, cube: Piecewise) -> None:
+        self.name, self.cube = name, cube
+
+    def spectrum(self, row: int, col: int) -> np.ndarray:
+        """Return the (bands,) values of one pixel."""
+        bands = slice(0, self.cube.shape[2])
+        return np.asarray(self.cube.load(slice(row, row + 1), slice(col, col + 1), bands)[0, 0])
+
+    def mean(self, rows: slice, cols: slice) -> np.ndarray:
+        """Return the (bands,) mean of a block; NaN for bands without a value."""
+        return mean_spectrum(self.cube.load(rows, cols, slice(0, self.cube.shape[2])))
+
+    def picture(self, bands: list[int], step: int) -> np.ndarray:
+        """Return some bands of the whole scene, every ``step``-th pixel, read by strips."""
+        rows, cols, depth = self.cube.shape
+        # Whole groups of rows, so that every step-th one of them is every step-th of the scene.
+        strip = max(1, _TILE_BYTES // (8 * cols * depth) // step) * step
+        every = slice(0, depth)
+        parts = [
+            self.cube.load(slice(top, min(top + strip, rows)), slice(0, cols), every)
+            for top in range(0, rows, strip)
+        ]
+        return np.concatenate([part[::step, ::step, bands] for part in parts])
+
+
+def mean_spectrum(block: np.ndarray) -> np.ndarray:
+    """Return the mean over the pixels of a block, band by band, without NaN."""
+    finite = np.isfinite(block)
+    count = finite.sum(axis=(0, 1))
+    total = np.where(finite, block, 0).sum(axis=(0, 1), dtype=np.float64)
+    return np.divide(total, count, out=np.full(count.shape, np.nan), where=count > 0)
+
+
+def open_observed(given: Any, source: ResultSource) -> Observed:
+    """Open the noisy input of a result: a file, a `Cube` or an array of the same shape."""
+    if isinstance(given, str | Path):
+        from sigmacube.io import open_source
+
+        opened = open_source(given)
+        name, shape = Path(given).name, opened.shape
+
+        def load(rows: slice, cols: slice, bands: slice) -> np.ndarray:
+            return _masked(opened.read_block(rows, cols))[..., bands]
+
+    else:
+        values = np.asarray(given.values if hasattr(given, "values") else given)
+        name, shape = "observed", values.shape
+
+        def load(rows: slice, cols: slice, bands: slice) -> np.ndarray:
+            return np.asarray(values[rows, cols, bands])
+
+    if tuple(shape) != tuple(source.shape):
+        raise ValueError(
+            f"Invalid observed {name} of shape {shape}. It must be that of the result, "
+            f"{source.shape}."
+        )
+    return Observed(name, Piecewise(source.shape, (1, source.shape[1], source.shape[2]), load))
+
+
+def _masked(cube: Any) -> np.ndarray:
+    values = np.asarray(cube.values, dtype=np.float64)
+    return values if cube.mask is None else np.where(cube.mask, values, np.nan)
+
+
+def find_observed(path: str | Path, source: ResultSource) -> Observed | None:
+    """Open the input that a result was made from, where it lies beside the result.
+
+    It must be a plain file name, have the shape of the result and the same scale factor: another
+    choice of bands or units would put wrong values beside the estimate.
+    """
+    metadata = source.about.metadata
+    name = str(metadata.get("source") or "")
+    beside = Path(path).parent / name
+    if not name or Path(name).name != name or not beside.exists() or beside == Path(path):
+        return None
+    from sigmacube.io import open_source
+
+    try:
+        opened = open_source(beside)
+        same = opened.metadata.get("scale_factor") == metadata.get("scale_factor")
+        return open_observed(beside, source) if same else None
+    except (ValueError, OSError):
+        return None
