@@ -28,6 +28,8 @@ def command(result: Path, port: int, observed: Path | None, browser: bool) -> No
 
     The page is served to this computer alone, needs no network, and ends with Ctrl-C.
     """
+    if not result.exists():
+        raise FileNotFoundError(f"{result}: no such file.")
     from sigmacube.console import quiet
     from sigmacube.viewer import serve
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 from bokeh.document import Document as BokehDocument
-from bokeh.events import RangesUpdate, Reset, SelectionGeometry, Tap
+from bokeh.events import DoubleTap, RangesUpdate, Reset, SelectionGeometry, Tap
 from bokeh.layouts import column, row
 from bokeh.models import (
     Button,
@@ -172,7 +172,9 @@ class Document:
         self.band.on_change("value", lambda attr, old, new: self.set_band(self.band.value))
         self.nm.on_change("value", lambda attr, old, new: self.set_wavelength(self.nm.value))
         self.stretch.on_change("value_throttled", lambda attr, old, new: self.refresh())
-        self.image.figure.on_event(Tap, lambda event: self.tap(event.x, event.y))
+        # Two quick clicks are a double one, wherever they were.
+        for click in (Tap, DoubleTap):
+            self.image.figure.on_event(click, lambda event: self.tap(event.x, event.y))
         self.image.figure.on_event(SelectionGeometry, self.select)
         self.image.figure.on_event(RangesUpdate, self.move)
         self.image.figure.on_event(Reset, lambda _: self.move(None))
@@ -204,9 +206,10 @@ class Document:
         box: tuple[Any, ...] = (0, rows - 1, 0, cols - 1)
         if event is not None:
             box = (event.y0, event.y1, event.x0, event.x1)
-        if not all(isinstance(edge, int | float) and abs(edge) < 1e9 for edge in box):
+        top, bottom, left, right = (spectra.finite_number(edge) for edge in box)
+        if top is None or bottom is None or left is None or right is None:
             return
-        part = Part.of(self.source.shape, (box[0], box[1], box[2], box[3]))
+        part = Part.of(self.source.shape, (top, bottom, left, right))
         if part.step == 1:
             # The whole scene at full resolution serves every zoom.
             whole = Part.of(self.source.shape, (0, rows - 1, 0, cols - 1))
@@ -225,15 +228,15 @@ class Document:
 
     def set_wavelength(self, value: object) -> None:
         """Show the band nearest to a wavelength."""
-        nm = self.source.wavelengths
-        if nm is None or not isinstance(value, int | float) or not np.isfinite(value):
-            return
-        self.band.value = int(np.nanargmin(np.abs(nm - float(np.clip(value, 0, 1e6)))))
+        nm, wanted = self.source.wavelengths, spectra.finite_number(value)
+        if nm is not None and wanted is not None:
+            self.band.value = int(np.nanargmin(np.abs(nm - wanted)))
 
     def pick_band(self, x: object) -> None:
         """Show the band that was clicked in the spectrum."""
-        if isinstance(x, int | float) and np.isfinite(x):
-            self.band.value = int(np.nanargmin(np.abs(self.spectrum.x - x)))
+        wanted = spectra.finite_number(x)
+        if wanted is not None:
+            self.band.value = int(np.nanargmin(np.abs(self.spectrum.x - wanted)))
 
     def add_pin(self) -> None:
         """Keep the current spectrum for comparison."""
@@ -376,10 +379,8 @@ class Document:
         return self.presets.get(self.preset.value) or next(iter(self.presets.values()))
 
     def _band(self) -> int:
-        value = self.band.value
-        if not isinstance(value, int | float) or not np.isfinite(value):
-            return 0
-        return int(np.clip(round(float(np.clip(value, -1e9, 1e9))), 0, self.source.shape[2] - 1))
+        value = spectra.finite_number(self.band.value)
+        return 0 if value is None else int(np.clip(round(value), 0, self.source.shape[2] - 1))
 
     def _percentiles(self) -> tuple[float, float]:
         try:

@@ -205,7 +205,7 @@ class SpectrumPane:
         points = plot.scatter("x", "estimate", source=self.points, size=7, alpha=0)
         legend = plot.legend[0]
         legend.update(
-            ncols=3, border_line_alpha=0, padding=2, margin=4, spacing=12, glyph_width=16,
+            location="left", background_fill_alpha=0, ncols=3, border_line_alpha=0, padding=2, margin=4, spacing=12, glyph_width=16,
             label_text_font_size="12px", label_standoff=4,
         )  # fmt: skip
         # Outside: inside it would hide what the user came to see.

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import errno
 import logging
+import os
 import secrets
 import signal
+import socket
 import webbrowser
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -29,7 +31,6 @@ except ImportError:
 from tornado.httpserver import HTTPServer
 from tornado.httputil import HTTPHeaders, HTTPServerRequest
 from tornado.ioloop import IOLoop
-from tornado.netutil import bind_sockets
 from tornado.web import OutputTransform, RequestHandler
 
 if TYPE_CHECKING:
@@ -127,8 +128,8 @@ class Viewer:
         elif isinstance(result, str | Path):
             self.observed = find_observed(result, self.source)
         self.loop = IOLoop.current()
-        sockets = _bind(port)
-        self.port = int(sockets[0].getsockname()[1])
+        link = _bind(port)
+        self.port = int(link.getsockname()[1])
 
         def page(doc: BokehDocument) -> None:
             executor = ThreadPoolExecutor(1, thread_name_prefix="sigmacube-view")
@@ -145,7 +146,7 @@ class Viewer:
         tornado.port = self.port
         tornado.transforms.append(_headers(self.port))
         http = HTTPServer(tornado, max_header_size=_MAX_HEADER, max_body_size=1024)
-        http.add_sockets(sockets)
+        http.add_sockets([link])
         self._server = BaseServer(self.loop, tornado, http)
         self._server.start()
 
@@ -187,14 +188,25 @@ class Viewer:
         self.stop()
 
 
-def _bind(port: int) -> list[Any]:
-    """Return sockets on the loopback interface; on a free port where the wanted one is taken."""
+def _bind(port: int) -> socket.socket:
+    """Return a socket on the loopback interface; on a free port where the wanted one is taken."""
+    link = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     try:
-        return bind_sockets(port, address=LOOPBACK, reuse_port=False)
-    except OSError as error:
-        if port == 0 or error.errno not in (errno.EADDRINUSE, errno.EACCES):
-            raise
-        return bind_sockets(0, address=LOOPBACK)
+        if os.name == "posix":
+            # Elsewhere this would let a second viewer take the port of the first.
+            link.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            link.bind((LOOPBACK, port))
+        except OSError as error:
+            if port == 0 or error.errno not in (errno.EADDRINUSE, errno.EACCES):
+                raise
+            link.bind((LOOPBACK, 0))
+        link.listen(64)
+        link.setblocking(False)
+    except BaseException:
+        link.close()
+        raise
+    return link
 
 
 def start(

@@ -11,7 +11,7 @@ import numpy as np
 
 from sigmacube.io.pieces import Observed, ResultSource, mean_spectrum
 
-__all__ = ["Region", "Spectrum", "pixel_at", "region_at", "read", "csv_text"]
+__all__ = ["Region", "Spectrum", "finite_number", "pixel_at", "region_at", "read", "csv_text"]
 
 #: Pixels of the largest region whose mean is taken: what is read stays below 100 MB.
 MAX_REGION = 40_000
@@ -91,7 +91,7 @@ def pixel_at(x: object, y: object, shape: tuple[int, int, int]) -> Region | None
     >>> pixel_at(3.4, 1.6, (5, 10, 3)), pixel_at(float("nan"), 1, (5, 10, 3))
     (Region(top=2, left=3, height=1, width=1), None)
     """
-    numbers = [_number(value) for value in (x, y)]
+    numbers = [finite_number(value) for value in (x, y)]
     if None in numbers:
         return None
     col, row = (round(number) for number in numbers if number is not None)
@@ -108,7 +108,7 @@ def region_at(
     >>> region_at((0.6, 3.2), (-9.0, 2.0), (5, 10, 3))
     Region(top=0, left=1, height=3, width=3)
     """
-    numbers = [_number(value) for value in (*x, *y)]
+    numbers = [finite_number(value) for value in (*x, *y)]
     if None in numbers:
         return None
     x0, x1, y0, y1 = (number for number in numbers if number is not None)
@@ -119,8 +119,8 @@ def region_at(
     return Region(top, left, bottom - top + 1, right - left + 1)
 
 
-def _number(value: object) -> float | None:
-    """Return a finite number of a sensible size, or None."""
+def finite_number(value: object) -> float | None:
+    """Return what a page sent as a number of a sensible size; None for anything else."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     number = float(value) if abs(value) < 1e9 else float("inf")
