@@ -13,7 +13,7 @@ import numpy as np
 
 from sigmacube import plots
 from sigmacube._version import __version__
-from sigmacube.io.atomic import staged
+from sigmacube.io.atomic import check_output, staged
 from sigmacube.io.dataset import REFERENCES
 from sigmacube.io.pieces import (
     Observed,
@@ -93,6 +93,7 @@ def write_report(
     out = Path(out)
     if out.suffix.lower() not in (".html", ".htm"):
         raise ValueError(f"{out}: a report cannot have the suffix {out.suffix!r}. It must be .html.")
+    check_output([out], overwrite=overwrite)
     achieved = _coverage(calibration)
     with open_result(result) as source:
         before = None if observed is None else open_observed(observed, source)
@@ -419,7 +420,7 @@ def _telling_pixels(result: DenoisedCube, step: int) -> Iterator[_Pixel]:
     """Yield the pixels of lowest and highest sigma, and those nearest to class centres."""
     values = result.estimate
     usable = plots.usable_bands(values, None)
-    whole = np.isfinite(values[:, :, usable]).all(axis=2)
+    whole = np.isfinite(values[:, :, usable]).all(axis=2) & usable.any()
     if not whole.any():
         return
     taken: list[tuple[int, int]] = []

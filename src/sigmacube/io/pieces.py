@@ -383,9 +383,12 @@ def _lazy(array: xr.DataArray, axes: tuple[str, ...]) -> Piecewise:
     rows, cols, bands = (array.sizes[axis] for axis in axes)
     sides = tuple(int(by_name[axis]) for axis in axes)
 
+    order = [list(array.dims).index(axis) for axis in axes]
+
     def load(r: slice, c: slice, b: slice) -> np.ndarray:
         part = array[dict(zip(axes, (r, c, b), strict=True))]
-        return np.asarray(part.transpose(*axes).values)
+        # Read first: xarray reads a lazily transposed array element by element.
+        return np.asarray(part.values).transpose(order)
 
     return Piecewise((rows, cols, bands), (sides[0], sides[1], sides[2]), load)
 
