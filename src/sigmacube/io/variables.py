@@ -204,7 +204,7 @@ def _loader(cube: Variable, order: tuple[int, int, int]) -> Callable[[slice, sli
     def load(rows: slice, cols: slice) -> np.ndarray:
         key = [slice(None)] * 3
         key[order[0]], key[order[1]] = rows, cols
-        return np.asarray(cube.load(tuple(key))).transpose(order)
+        return np.asanyarray(cube.load(tuple(key))).transpose(order)
 
     return load
 

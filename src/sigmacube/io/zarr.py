@@ -62,6 +62,10 @@ def _variable(path: Path, name: str, array: Any) -> Variable:
     attrs = dict(array.attrs)
     dims = attrs.pop("_ARRAY_DIMENSIONS", None) or getattr(array.metadata, "dimension_names", None)
     dtype = np.dtype(array.dtype)
+    # Format 2 keeps the fill value outside the attributes; 0 is what arrays have by default.
+    fill = array.fill_value if array.metadata.zarr_format == 2 else None
+    if fill is not None and "_FillValue" not in attrs and fill != 0:
+        attrs["_FillValue"] = fill
     if isinstance(attrs.get("_FillValue"), str):
         attrs["_FillValue"] = _decoded(attrs["_FillValue"])
 
