@@ -168,9 +168,7 @@ class TestViewer:
             assert set(np.unique(picture)) <= set(np.unique(stored.ranks))
         else:
             expected = stored.std[..., 33] / (1 if cube == "std" else stored.noise[33])
-            np.testing.assert_allclose(
-                np.nan_to_num(picture), np.nan_to_num(expected), rtol=1e-5
-            )
+            np.testing.assert_allclose(np.nan_to_num(picture), np.nan_to_num(expected), rtol=1e-5)
         assert visit.problems == []
 
     def test_row_and_column_are_where_they_should_be(self, visit, stored):
@@ -284,7 +282,9 @@ class TestReport:
     @pytest.fixture(params=[1100, 420])
     def visit(self, request, browser, folder):
         visit = Visit(
-            browser, (folder / "out.html").as_uri(), viewport={"width": request.param, "height": 800}
+            browser,
+            (folder / "out.html").as_uri(),
+            viewport={"width": request.param, "height": 800},
         )
         visit.width = request.param
         yield visit

@@ -92,7 +92,9 @@ def write_report(
     """
     out = Path(out)
     if out.suffix.lower() not in (".html", ".htm"):
-        raise ValueError(f"{out}: a report cannot have the suffix {out.suffix!r}. It must be .html.")
+        raise ValueError(
+            f"{out}: a report cannot have the suffix {out.suffix!r}. It must be .html."
+        )
     check_output([out], overwrite=overwrite)
     achieved = _coverage(calibration)
     with open_result(result) as source:
@@ -497,7 +499,9 @@ def _nth(step: int) -> str:
 
 
 def _short(value: Any) -> str:
-    text = json.dumps(value, ensure_ascii=False, default=str) if not isinstance(value, str) else value
+    text = (
+        json.dumps(value, ensure_ascii=False, default=str) if not isinstance(value, str) else value
+    )
     return text if len(text) <= 300 else f"{text[:297]}…"
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sigmacube.core.functionals import ErrorModel
+from sigmacube.measured import Measured
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -19,7 +20,7 @@ __all__ = ["DenoisedCube"]
 
 
 @dataclass(frozen=True, eq=False)
-class DenoisedCube:
+class DenoisedCube(Measured):
     """A denoised cube with the standard deviation of every value.
 
     The standard deviation is the noise that passes the estimator, to first order. It does not hold
@@ -66,33 +67,6 @@ class DenoisedCube:
     error_model: ErrorModel | None = None
     """What `functional_std` and `spectral_cov` need; None when it was not kept."""
 
-    def interval(self, level: float = 0.95) -> tuple[np.ndarray, np.ndarray]:
-        """Return the bounds (low, high) of the central interval at ``level``, between 0 and 1."""
-        if not 0 < level < 1:
-            raise ValueError(f"Invalid level {level}. It must be between 0 and 1.")
-        from scipy.special import ndtri
-
-        half = ndtri((1 + level) / 2) * self._known_std()
-        return self.estimate - half, self.estimate + half
-
-    def functional_std(self, weights: np.ndarray | Mapping[tuple[int, int, int], float]) -> float:
-        """Return the standard deviation of Σ weights · estimate, with all correlations.
-
-        Parameters
-        ----------
-        weights
-            (row, col, band) array, or a mapping from (row, col, band) to a weight. Weights on
-            masked values must be zero.
-        """
-        return float(np.sqrt(self._known_errors().functional_variance(weights)))
-
-    def spectral_cov(self, row: int, col: int) -> np.ndarray:
-        """Return the (band, band) error covariance of one pixel; NaN for bands without data."""
-        rows, cols = self.estimate.shape[:2]
-        if not (0 <= row < rows and 0 <= col < cols):
-            raise ValueError(f"Invalid pixel ({row}, {col}). The cube has {rows}×{cols} pixels.")
-        return self._known_errors().spectral_covariance(row, col)
-
     def to_xarray(self) -> xr.Dataset:
         """Return the CF-1.11 dataset that `save` writes."""
         from sigmacube.io import dataset
@@ -132,14 +106,3 @@ class DenoisedCube:
         from sigmacube.summary import repr_html
 
         return repr_html(self)
-
-    def _known_std(self) -> np.ndarray:
-        if self.std is None:
-            raise ValueError("Invalid request: the result was made with uncertainty=False.")
-        return self.std
-
-    def _known_errors(self) -> ErrorModel:
-        self._known_std()
-        if self.error_model is None:
-            raise ValueError("Invalid request: the window factors were not kept with the result.")
-        return self.error_model

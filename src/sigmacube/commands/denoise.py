@@ -104,6 +104,11 @@ class _Rank(click.ParamType):
 @click.option(
     "--dtype", type=click.Choice(["float32", "float64"]), default="float32", show_default=True
 )
+@click.option(
+    "--keep-factors",
+    is_flag=True,
+    help="Keep what 'sigmacube product' needs, in .nc and .zarr; the size is told first.",
+)
 @click.option("--overwrite", is_flag=True, help="Replace an existing output.")
 def command(source: str, output: str, **options: Any) -> None:
     """Denoise the cube IN and write OUT, an estimate with the standard deviation of every value.
@@ -165,6 +170,10 @@ def _check(source: str, output: str, options: dict[str, Any]) -> None:
         parse_axes(options["axes"])
     if options["mask"] is not None and not options["mask"].exists():
         raise FileNotFoundError(f"{options['mask']}: no such file.")
+    if options["keep_factors"]:
+        if options["no_uncertainty"]:
+            raise ValueError("--keep-factors keeps what sigma rests on; not with --no-uncertainty.")
+        io.check_keeps_factors("standard_output.nc" if output == "-" else output)
     if output == "-":
         if sys.stdout.isatty():
             raise ValueError("-: netCDF is not written to a terminal. It must be redirected.")
@@ -233,12 +242,22 @@ def _mask(path: Path | None, cube: Cube) -> np.ndarray | None:
 
 def _save(result: DenoisedCube, output: str, options: dict[str, Any]) -> None:
     from sigmacube import io
+    from sigmacube.console import note
 
+    how = {"dtype": options["dtype"], "keep_factors": options["keep_factors"]}
+    if options["keep_factors"]:
+        from sigmacube.io.factors import factor_bytes
+
+        cubes = 2 * result.estimate.size * (4 if options["dtype"] == "float32" else 8)
+        note(
+            f"the window factors take {factor_bytes(result) / 1e6:,.1f} MB beside "
+            f"{cubes / 1e6:,.1f} MB of estimate and σ, before compression."
+        )
     if output != "-":
-        io.write(result, output, overwrite=options["overwrite"], dtype=options["dtype"])
+        io.write(result, output, overwrite=options["overwrite"], **how)
         return
     with tempfile.TemporaryDirectory() as folder:
-        path = io.write(result, Path(folder, "result.nc"), dtype=options["dtype"])
+        path = io.write(result, Path(folder, "result.nc"), **how)
         with path.open("rb") as file:
             shutil.copyfileobj(file, sys.stdout.buffer)
             sys.stdout.buffer.flush()

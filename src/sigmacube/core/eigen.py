@@ -262,13 +262,12 @@ def _lapack(name: str) -> Any:
     from scipy.linalg import cython_lapack
 
     capsule = cython_lapack.__pyx_capi__[name]
-    api = ctypes.pythonapi
-    api.PyCapsule_GetName.restype = ctypes.c_char_p
-    api.PyCapsule_GetName.argtypes = [ctypes.py_object]
-    api.PyCapsule_GetPointer.restype = ctypes.c_void_p
-    api.PyCapsule_GetPointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
-    signature = api.PyCapsule_GetName(capsule)
-    address = api.PyCapsule_GetPointer(capsule, signature)
+    # Prototypes of one's own: attributes of `pythonapi` are made on first use, and two threads that
+    # do so at once could call one without its result type, which cuts the address to 32 bits.
+    get_name = ctypes.PYFUNCTYPE(ctypes.c_char_p, ctypes.py_object)
+    get_pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)
+    signature = get_name(("PyCapsule_GetName", ctypes.pythonapi))(capsule)
+    address = get_pointer(("PyCapsule_GetPointer", ctypes.pythonapi))(capsule, signature)
     arguments = [ctypes.c_char_p if part.strip().startswith(b"char") else ctypes.c_void_p
                  for part in signature[signature.index(b"(") + 1 : -1].split(b",")]  # fmt: skip
     return ctypes.CFUNCTYPE(None, *arguments)(address)

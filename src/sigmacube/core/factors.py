@@ -49,6 +49,8 @@ class Factors:
     """Whether components near and below the noise edge are corrected for."""
     weighting: str = "precision"
     """``"precision"`` or ``"uniform"``."""
+    stored_weights: np.ndarray | None = None
+    """Weights that were saved with a result, which then need not be derived again."""
 
     @classmethod
     def stack(
@@ -177,6 +179,8 @@ class Factors:
     @cached_property
     def pixel_weights(self) -> np.ndarray:
         """(I, K, J, rows, cols) weight of every window at each of its pixels, not normalised."""
+        if self.stored_weights is not None:
+            return self.stored_weights
         if self.weighting == "uniform":
             return np.ones((*self.left.shape[:3], *self.left.shape[4:]))
         a = self.signal_leverage

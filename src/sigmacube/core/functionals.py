@@ -7,14 +7,16 @@ of Σ c Ŵ is Σ h², exactly what the noise does to the weighted mean to first 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from sigmacube.core.factors import Factors
+from sigmacube.core.regions import SpectralCovariance, region_covariance
+from sigmacube.core.windows import WindowGrid
 
-__all__ = ["ErrorModel", "functional_variance", "spectral_covariance"]
+__all__ = ["ErrorModel", "functional_covariance", "functional_variance", "spectral_covariance"]
 
 Weights = np.ndarray | Mapping[tuple[int, int, int], float]
 
@@ -31,11 +33,20 @@ class ErrorModel:
     n_bands: int
     """Number of bands of the cube."""
 
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Shape of the cube (rows, cols, bands)."""
+        rows, cols, _ = self.factors.grid.cube_shape
+        return rows, cols, self.n_bands
+
     def functional_variance(self, weights: Weights) -> float:
         """Return the variance of Σ weights · estimate, weights on all bands of the cube."""
-        shape = (*self.factors.grid.cube_shape[:2], self.n_bands)
-        dense = _dense(weights, shape)[..., self.bands]
-        return functional_variance(self.factors, dense, self.noise_variance)
+        return float(self.functional_covariance([weights])[0, 0])
+
+    def functional_covariance(self, weights: Sequence[Weights]) -> np.ndarray:
+        """Return the (n, n) covariance of Σ weights · estimate for several sets of weights."""
+        crops = [_Crop.create(w, self.shape).select(self.bands) for w in weights]
+        return functional_covariance(self.factors, crops, self.noise_variance)
 
     def spectral_covariance(self, row: int, col: int) -> np.ndarray:
         """Return the (band, band) error covariance of a pixel; NaN for bands without data."""
@@ -44,38 +55,223 @@ class ErrorModel:
         covariance[np.ix_(self.bands, self.bands)] = part
         return covariance
 
+    def region_covariance(self, weights: np.ndarray) -> SpectralCovariance:
+        """Return the error covariance of Σ weights · spectrum, weights (row, col)."""
+        part = region_covariance(self.factors, weights, self.noise_variance)
+        return part.expand(self.bands, self.n_bands)
+
+    def band_covariance(
+        self, first: np.ndarray, second: np.ndarray, workers: int | None = None
+    ) -> np.ndarray:
+        """Return (row, col, n) covariances of combinations (n, bands) of bands at every pixel."""
+        from sigmacube.core.covariance import band_covariance
+        from sigmacube.core.parallel import parallel
+
+        sides = (self._known_bands(first), self._known_bands(second))
+        with parallel(workers) as run:
+            return band_covariance(self.factors, *sides, self.noise_variance, run)
+
+    def support_covariance(
+        self,
+        labels: np.ndarray,
+        count: int,
+        weights: np.ndarray,
+        first: np.ndarray,
+        second: np.ndarray,
+        workers: int | None = None,
+    ) -> np.ndarray:
+        """Return (supports, n) covariances of combinations of bands, averaged over supports.
+
+        Supports are given by ``labels`` (row, col), from 0, negative for none; ``weights``
+        (row, col) are those of the pixels in their supports.
+        """
+        from sigmacube.core.covariance import support_covariance
+        from sigmacube.core.parallel import parallel
+
+        sides = (self._known_bands(first), self._known_bands(second))
+        wide = _wide_supports(labels, count, self.factors.grid)
+        small = np.where(np.isin(labels, wide), -1, labels)
+        with parallel(workers) as run:
+            covariance = support_covariance(
+                self.factors, small, count, weights, *sides, self.noise_variance, run
+            )
+        for number in wide:
+            own = np.where(labels == number, weights, 0.0)
+            region = region_covariance(self.factors, own, self.noise_variance)
+            covariance[number] = region.pairs(*sides)
+        return covariance
+
+    def draws(
+        self, count: int, rng: np.random.Generator, rows: slice, cols: slice
+    ) -> Iterator[np.ndarray]:
+        """Yield draws (rows, cols, bands) of the error; NaN for bands without data."""
+        from sigmacube.core.sampling import draw_errors
+
+        drawn = draw_errors(
+            self.factors, count, rng, rows=rows, cols=cols, noise_variance=self.noise_variance
+        )
+        for error in drawn:
+            if len(self.bands) == self.n_bands:
+                yield error
+            else:
+                whole = np.full((*error.shape[:2], self.n_bands), np.nan)
+                whole[..., self.bands] = error
+                yield whole
+
+    def _known_bands(self, rows: np.ndarray) -> np.ndarray:
+        """Return weights (n, bands) on the bands that the factors hold."""
+        absent = np.setdiff1d(np.arange(self.n_bands), self.bands)
+        if np.any(rows[:, absent]):
+            raise ValueError("Invalid combination: it has a weight on a band without data.")
+        return rows[:, self.bands]
+
+
+@dataclass(frozen=True, eq=False)
+class _Crop:
+    """Weights on the cube, cut to the pixels where there are any."""
+
+    row: int
+    col: int
+    values: np.ndarray
+    """(rows, cols, bands)"""
+
+    @classmethod
+    def create(cls, weights: Weights, shape: tuple[int, int, int]) -> _Crop:
+        if not isinstance(weights, Mapping):
+            dense = np.asarray(weights, dtype=np.float64)
+            if dense.shape != shape:
+                raise ValueError(
+                    f"Invalid weights of shape {dense.shape}. They must have the shape of the "
+                    f"cube, {shape}, or be a mapping from (row, col, band) to a weight."
+                )
+            touched = np.any(dense, axis=2)
+            rows, cols = _extent(np.any(touched, axis=1)), _extent(np.any(touched, axis=0))
+            return cls(rows.start, cols.start, dense[rows, cols])
+        where = np.array(list(weights), dtype=int).reshape(-1, 3)
+        if np.any((where < 0) | (where >= shape)):
+            raise ValueError(f"Invalid weights outside of the cube, {shape}.")
+        low = where.min(axis=0, initial=0 if not len(where) else max(shape))
+        high = where.max(axis=0, initial=0)
+        values = np.zeros((*(high - low + 1)[:2], shape[2]))
+        at = (where[:, 0] - low[0], where[:, 1] - low[1], where[:, 2])
+        np.add.at(values, at, np.array(list(weights.values()), dtype=np.float64))
+        return cls(int(low[0]), int(low[1]), values)
+
+    def select(self, bands: np.ndarray) -> _Crop:
+        """Return the weights of some of the bands."""
+        if len(bands) == self.values.shape[2]:
+            return self
+        return _Crop(self.row, self.col, self.values[..., bands])
+
+    def dot(self, other: _Crop) -> float:
+        """Return the sum of products where both are."""
+        a, b = self.common(other), other.common(self)
+        return float(np.sum(self.values[a] * other.values[b]))
+
+    def common(self, other: _Crop) -> tuple[slice, slice]:
+        """Return the part of this crop that the other covers too."""
+        spans = []
+        for start, size, theirs, extent in (
+            (self.row, self.values.shape[0], other.row, other.values.shape[0]),
+            (self.col, self.values.shape[1], other.col, other.values.shape[1]),
+        ):
+            low, high = max(start, theirs), min(start + size, theirs + extent)
+            spans.append(slice(low - start, max(high, low) - start))
+        return spans[0], spans[1]
+
+
+def _wide_supports(labels: np.ndarray, count: int, grid: WindowGrid) -> np.ndarray:
+    """Return the supports wider than two windows: these are better done one by one."""
+    rows, cols = np.nonzero(labels >= 0)
+    number = labels[rows, cols]
+    wide = np.zeros(count, dtype=bool)
+    for position, axis in ((rows, grid.rows), (cols, grid.cols)):
+        low, high = np.full(count, np.iinfo(int).max), np.full(count, -1)
+        np.minimum.at(low, number, position)
+        np.maximum.at(high, number, position)
+        wide |= (high - low >= 2 * axis.size) & (high >= 0)
+    return np.flatnonzero(wide)
+
+
+def _extent(used: np.ndarray) -> slice:
+    where = np.flatnonzero(used)
+    return slice(int(where[0]), int(where[-1]) + 1) if len(where) else slice(0, 1)
+
 
 def functional_variance(
     factors: Factors, weights: np.ndarray, noise_variance: np.ndarray | None = None
 ) -> float:
-    """Return the variance of Σ weights · estimate.
+    """Return the variance of Σ weights · estimate, weights (row, col, band)."""
+    crop = _Crop.create(weights, factors.grid.cube_shape)
+    return float(functional_covariance(factors, [crop], noise_variance)[0, 0])
+
+
+def functional_covariance(
+    factors: Factors, weights: Sequence[_Crop], noise_variance: np.ndarray | None = None
+) -> np.ndarray:
+    """Return the (n, n) covariance of several linear functionals of the estimate.
 
     Parameters
     ----------
     factors
         Factors of all windows.
     weights
-        (row, col, band) array.
+        Weights of each functional on the bands that the factors hold.
     noise_variance
         (row, col, band cell) variance of kept components of pure noise, white inside a window.
     """
-    grid, noise = factors.grid, factors.noise
-    white = noise.weights_to_white(weights)
-    total = _total_weight(factors)
-    touched = np.any(white, axis=2)
-    h = np.zeros(grid.cube_shape)
-    for i, k, j in np.ndindex(factors.left.shape[:3]):
-        rows, cols, bands = grid.slices(i, j, k)
-        if not touched[rows, cols].any():
-            continue
-        share = factors.pixel_weights[i, k, j][..., None] / total[rows, cols, bands]
-        c = (white[rows, cols, bands] * share).reshape(-1, grid.bands.size)
-        h[rows, cols, bands] += _propagate(factors, (i, k, j), c).reshape(*share.shape[:2], -1)
-    variance = float(np.vdot(h, h))
-    if noise_variance is not None:
-        widths = np.diff(grid.bands.edges)
-        variance += float(np.sum(white**2 * np.repeat(noise_variance, widths, axis=2)))
-    return variance
+    noise = factors.noise
+    white = [_Crop(c.row, c.col, noise.weights_to_white(c.values)) for c in weights]
+    fields = [_field(factors, c) for c in white]
+    covariance = np.empty((len(white), len(white)))
+    for i in range(len(white)):
+        for j in range(i, len(white)):
+            value = fields[i].dot(fields[j])
+            if noise_variance is not None:
+                value += _scaled_by(white[i], noise_variance, factors).dot(white[j])
+            covariance[i, j] = covariance[j, i] = value
+    return covariance
+
+
+def _scaled_by(crop: _Crop, noise_variance: np.ndarray, factors: Factors) -> _Crop:
+    """Return weights times the variance of kept pure noise."""
+    rows = slice(crop.row, crop.row + crop.values.shape[0])
+    cols = slice(crop.col, crop.col + crop.values.shape[1])
+    widths = np.diff(factors.grid.bands.edges)
+    level = np.repeat(noise_variance[rows, cols], widths, axis=2)
+    return _Crop(crop.row, crop.col, crop.values * level)
+
+
+def _field(factors: Factors, crop: _Crop) -> _Crop:
+    """Return h, what all windows pass on of some weights."""
+    grid = factors.grid
+    touched, spans = [], []
+    for axis, start, size in ((grid.rows, crop.row, crop.values.shape[0]),
+                              (grid.cols, crop.col, crop.values.shape[1])):  # fmt: skip
+        meets = (axis.starts < start + size) & (axis.starts + axis.size > start)
+        touched.append(np.flatnonzero(meets))
+        first, last = axis.starts[touched[-1][[0, -1]]]
+        spans.append(slice(int(first), int(last) + axis.size))
+    extent = tuple(span.stop - span.start for span in spans)
+    top, side = spans[0].start, spans[1].start
+    padded = np.zeros((*extent, grid.bands.length))
+    inner = (slice(crop.row - top, crop.row - top + crop.values.shape[0]),
+             slice(crop.col - side, crop.col - side + crop.values.shape[1]))  # fmt: skip
+    padded[inner] = crop.values
+    padded /= _total_weight(factors, *spans)
+    h = np.zeros_like(padded)
+    for i in touched[0]:
+        for j in touched[1]:
+            for k in range(grid.shape[2]):
+                rows, cols, bands = grid.slices(int(i), int(j), k)
+                here = (slice(rows.start - top, rows.stop - top),
+                        slice(cols.start - side, cols.stop - side), bands)  # fmt: skip
+                c = padded[here]
+                if not c.any():
+                    continue
+                c = (c * factors.pixel_weights[i, k, j][..., None]).reshape(-1, grid.bands.size)
+                h[here] += _propagate(factors, (int(i), k, int(j)), c).reshape(h[here].shape)
+    return _Crop(top, side, h)
 
 
 def _propagate(factors: Factors, window: tuple[int, int, int], c: np.ndarray) -> np.ndarray:
@@ -97,21 +293,6 @@ def _total_weight(
     for k, start in enumerate(bands.starts):
         total[..., start : start + bands.size] += sums[..., k, None]
     return total
-
-
-def _dense(weights: Weights, shape: tuple[int, int, int]) -> np.ndarray:
-    if isinstance(weights, Mapping):
-        dense = np.zeros(shape)
-        for position, weight in weights.items():
-            dense[position] += weight
-        return dense
-    dense = np.asarray(weights, dtype=np.float64)
-    if dense.shape != shape:
-        raise ValueError(
-            f"Invalid weights of shape {dense.shape}. They must have the shape of the cube, "
-            f"{shape}, or be a mapping from (row, col, band) to a weight."
-        )
-    return dense
 
 
 def spectral_covariance(

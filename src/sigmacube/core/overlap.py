@@ -268,17 +268,24 @@ def _pixel_terms(grams: np.ndarray, u_a: np.ndarray, u_b: np.ndarray) -> np.ndar
     return terms.sum(axis=2)
 
 
-def _cross_terms(scene: _BandCell, run: ParallelMap) -> _Pairs:
-    """Compute what all pairs of overlapping windows share."""
+def _cross_terms(
+    scene: _BandCell, run: ParallelMap, sides: tuple[np.ndarray, np.ndarray] | None = None
+) -> _Pairs:
+    """Compute what all pairs of overlapping windows share.
+
+    ``sides`` are weights (n, bands) on whitened bands, two sets of them: then t_ab and b are for
+    the covariances of one with the other, instead of the variances of the cell's bands.
+    """
     grid = scene.factors.grid
     influence, left, right, output = scene.influence()
+    first, second = (output, output) if sides is None else _on_sides(scene.lines, right, sides)
     n_lines, n_cols, rank = left.shape[:3]
     line_pairs = scene.lines.overlapping()
     index = np.full((n_lines, n_lines), -1)
     index[tuple(np.transpose(line_pairs))] = np.arange(len(line_pairs))
     slots = 2 * grid.cols.reach + 1
     pixels = np.zeros((len(line_pairs), n_cols, slots, rank, rank), dtype=PRECISION)
-    bands = np.empty((len(line_pairs), n_cols, slots, output.shape[-1]), dtype=PRECISION)
+    bands = np.empty((len(line_pairs), n_cols, slots, first.shape[-1]), dtype=PRECISION)
     sums = _PairSums.create(grid.cols)
     most = np.maximum(np.count_nonzero(influence, axis=-1).max(axis=-1), 1)  # rank in each line
 
@@ -293,14 +300,41 @@ def _cross_terms(scene: _BandCell, run: ParallelMap) -> _Pairs:
             if where >= 0:
                 right_a, right_b = right[a, :, : most[a]], right[b, :, : most[b]]
                 gram = _band_grams(scene.lines, right_a, right_b, a, b)
-                output_a, output_b = output[a, :, : most[a]], output[b, :, : most[b]]
-                _band_terms(output_a, output_b, gram, out=bands[where])
+                _band_terms(first[a, :, : most[a]], second[b, :, : most[b]], gram, bands[where])
+                if sides is not None:
+                    _add_other_order(second[a], first[b], most[[a, b]], gram, bands[where])
                 block = pixels[where, :, :, : most[b], : most[a]]
                 _pixel_grams(scene.lines, cells[a], cells[b], a, b, sums, out=block)
 
     run(fill, range(n_lines))
-    leverage = np.einsum("ljrv,ljrv->ljv", output, output)
+    leverage = np.einsum("ljrv,ljrv->ljv", first, second)
     return _Pairs(index, pixels, bands, influence, leverage)
+
+
+def _on_sides(
+    lines: _LineIndex, right: np.ndarray, sides: tuple[np.ndarray, np.ndarray]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return Vᵀr, (lines, J, rank, n), for the weights r of both sides of a covariance."""
+    axis = lines.grid.bands
+    outputs = []
+    for side in sides:
+        output = np.empty((*right.shape[:3], len(side)), dtype=PRECISION)
+        for line in range(len(right)):
+            start = int(axis.starts[lines.at(line)[1]])
+            rows = side[:, start : start + axis.size].astype(PRECISION)
+            np.matmul(right[line], rows.T, out=output[line])
+        outputs.append(output)
+    return outputs[0], outputs[1]
+
+
+def _add_other_order(
+    a: np.ndarray, b: np.ndarray, ranks: np.ndarray, gram: np.ndarray, out: np.ndarray
+) -> None:
+    """Make t_ab the mean of both orders: a pair of lines stands for (a, b) and (b, a)."""
+    other = np.empty_like(out)
+    _band_terms(a[:, : ranks[0]], b[:, : ranks[1]], gram, other)
+    out += other
+    out *= 0.5
 
 
 def _neighbours(line: np.ndarray, reach: int) -> np.ndarray:
@@ -467,10 +501,11 @@ class _Cells:
             np.matmul(pixel[cell].T, output[line, windows].reshape(w * r, -1), out=mean[cell])
         return mean
 
-    def exact_variance(self, pairs: _Pairs) -> np.ndarray:
+    def exact_variance(self, pairs: _Pairs, noise: np.ndarray | float = 1.0) -> np.ndarray:
         """Return Σ_ab w_a w_b cov_ab, (c, p, v).
 
-        Written as Σ_ab w_a w_b (s_ab + 1 − a_a − a_b) t_ab, plus terms linear in b, plus Σ s_ab.
+        Written as Σ_ab w_a w_b (s_ab + 1 − a_a − a_b) t_ab, plus terms linear in b, plus Σ s_ab
+        times the ``noise`` itself, (v,) covariances where pairs are for covariances.
         """
         rank = min(self.left.shape[2], pairs.influence.shape[2])
         scale = self._of_windows(pairs.influence[:, :, :rank])
@@ -501,7 +536,7 @@ class _Cells:
         mean_a = np.sum(w * a, axis=1, keepdims=True)
         b = self._of_windows(pairs.leverage)
         variance += np.swapaxes(2 * (w * mean_a - s_sum), 1, 2) @ b
-        variance += s_sum.sum(axis=1)[:, :, None]
+        variance += s_sum.sum(axis=1)[:, :, None] * noise
         return variance
 
     def _pairs_of(self, first: int, pairs: _Pairs) -> tuple[slice, slice, slice, np.ndarray]:

@@ -199,12 +199,19 @@ def output_files(
     return finals
 
 
+def check_keeps_factors(path: str | Path) -> None:
+    """Refuse an output whose format cannot hold window factors."""
+    if not getattr(_writer(Path(path)), "keeps_factors", False):
+        raise ValueError(f"{path}: only .nc and .zarr can keep the window factors.")
+
+
 def write(
     result: DenoisedCube,
     path: str | Path,
     *,
     overwrite: bool = False,
     dtype: str = "float32",
+    keep_factors: bool = False,
 ) -> Path:
     """Write a result; the suffix decides the format.
 
@@ -221,6 +228,9 @@ def write(
         Whether an existing output may be replaced.
     dtype
         ``"float32"`` or ``"float64"``.
+    keep_factors
+        Whether to add what products need (.nc and .zarr only); `sigmacube.io.factors.factor_bytes`
+        tells the size.
 
     Returns
     -------
@@ -233,13 +243,17 @@ def write(
     if dtype not in ("float32", "float64"):
         raise ValueError(f"Invalid dtype {dtype!r}. It must be 'float32' or 'float64'.")
     writer = _writer(path)
+    extra = {}
+    if keep_factors:
+        check_keeps_factors(path)
+        extra = {"keep_factors": True}
     finals = writer.files(
         path, uncertainty=result.std is not None, rejected=result.rejected is not None
     )
     every = writer.files(path, uncertainty=True, rejected=True)
     stale = [file for file in every if file not in finals]
     with staged(finals, overwrite=overwrite, stale=stale) as temporary:
-        writer.write(result, dict(zip(finals, temporary, strict=True)), path, dtype)
+        writer.write(result, dict(zip(finals, temporary, strict=True)), path, dtype, **extra)
     return path
 
 

@@ -19,6 +19,7 @@ from sigmacube.cube import Cube
 from sigmacube.io import correlation, crs
 from sigmacube.io import wavelengths as spectral
 from sigmacube.io.axes import BAND_NAMES, COL_NAMES, ROW_NAMES, axes_from_names
+from sigmacube.io.factors import read_factors
 from sigmacube.io.metadata import from_json, to_json
 
 if TYPE_CHECKING:
@@ -376,17 +377,19 @@ def to_result(dataset: xr.Dataset) -> DenoisedCube:
     }
     metadata |= {"location": location} if location else {}
     rejected = cube("rejected")
-    noise = dataset["noise"].values
+    level = dataset["noise"].values
+    noise = float(level) if level.ndim == 0 else level
     return DenoisedCube(
         estimate=estimate,
         std=cube(f"{name}_uncertainty"),
         ranks=dataset["rank"].values,
-        noise=float(noise) if noise.ndim == 0 else noise,
+        noise=noise,
         residual_ratio=dataset["residual_ratio"].values,
         rejected=None if rejected is None else rejected.astype(bool),
         wavelengths=_stored_wavelengths(dataset, standard),
         metadata=metadata,
         settings=from_json(str(dataset.attrs["sigmacube_settings"])),
+        error_model=read_factors(dataset, noise, estimate.shape[2]),
     )
 
 

@@ -17,21 +17,26 @@ __all__ = ["NETCDF", "ZARR"]
 
 #: Longest side of a chunk: bands, rows and columns are all read in part by some user.
 _CHUNK = 64
+_FACTOR_CHUNK = 512
 
 
-def _dataset(result: DenoisedCube, dtype: str) -> xr.Dataset:
-    from sigmacube.io import dataset
+def _dataset(result: DenoisedCube, dtype: str, keep_factors: bool) -> xr.Dataset:
+    from sigmacube.io import dataset, factors
 
     made = dataset.from_result(result)
     name = made.attrs["sigmacube_variable"]
     for key in (name, f"{name}_uncertainty", "residual_ratio"):
         if key in made:
             made[key] = made[key].astype(dtype)
+    if keep_factors:
+        factors.add_factors(made, result)
     return made
 
 
-def _chunks(shape: tuple[int, ...]) -> tuple[int, ...]:
-    return tuple(min(size, _CHUNK) for size in shape)
+def _chunks(name: Any, shape: tuple[int, ...]) -> tuple[int, ...]:
+    # Window factors are read whole or not at all.
+    longest = _FACTOR_CHUNK if str(name).startswith("factor_") else _CHUNK
+    return tuple(min(size, longest) for size in shape)
 
 
 def _fill(variable: xr.Variable, cubes: bool) -> Any:
@@ -41,20 +46,28 @@ def _fill(variable: xr.Variable, cubes: bool) -> Any:
 class _NetCDF:
     """netCDF-4 through h5netcdf."""
 
+    keeps_factors = True
+
     @staticmethod
     def files(path: Path, *, uncertainty: bool, rejected: bool) -> list[Path]:
         return [path]
 
     @staticmethod
-    def write(result: DenoisedCube, names: Mapping[Path, Path], path: Path, dtype: str) -> None:
-        made = _dataset(result, dtype)
+    def write(
+        result: DenoisedCube,
+        names: Mapping[Path, Path],
+        path: Path,
+        dtype: str,
+        keep_factors: bool = False,
+    ) -> None:
+        made = _dataset(result, dtype, keep_factors)
         encoding: dict[str, dict[str, Any]] = {}
         for key, variable in made.variables.items():
             # Coordinates must not carry a fill value.
             settings: dict[str, Any] = {"_FillValue": _fill(variable, key in made.data_vars)}
             if variable.ndim and variable.dtype.kind in "iuf":
                 settings |= {"zlib": True, "complevel": 4, "shuffle": True}
-                settings["chunksizes"] = _chunks(variable.shape)
+                settings["chunksizes"] = _chunks(key, variable.shape)
             encoding[str(key)] = settings
         made.to_netcdf(names[path], engine="h5netcdf", format="NETCDF4", encoding=encoding)
 
@@ -76,6 +89,8 @@ class _NetCDF:
 class _Zarr:
     """Zarr format 3, with consolidated metadata left out as its specification is not final."""
 
+    keeps_factors = True
+
     @staticmethod
     def files(path: Path, *, uncertainty: bool, rejected: bool) -> list[Path]:
         from sigmacube.io.zarr import library
@@ -84,11 +99,17 @@ class _Zarr:
         return [path]
 
     @staticmethod
-    def write(result: DenoisedCube, names: Mapping[Path, Path], path: Path, dtype: str) -> None:
-        made = _dataset(result, dtype)
+    def write(
+        result: DenoisedCube,
+        names: Mapping[Path, Path],
+        path: Path,
+        dtype: str,
+        keep_factors: bool = False,
+    ) -> None:
+        made = _dataset(result, dtype, keep_factors)
         encoding = {
             str(key): {"_FillValue": _fill(variable, key in made.data_vars)}
-            | ({"chunks": _chunks(variable.shape)} if variable.ndim else {})
+            | ({"chunks": _chunks(key, variable.shape)} if variable.ndim else {})
             for key, variable in made.variables.items()
         }
         made.to_zarr(names[path], mode="w-", zarr_format=3, consolidated=False, encoding=encoding)

@@ -11,6 +11,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from threading import Lock
 from types import TracebackType
@@ -20,10 +21,12 @@ import numpy as np
 
 from sigmacube.core.windows import Axis
 from sigmacube.io.correlation import window_sides
+import itertools
 
 if TYPE_CHECKING:
     import xarray as xr
 
+    from sigmacube.core.errors import Errors
     from sigmacube.result import DenoisedCube
 
 __all__ = [
@@ -69,6 +72,8 @@ class ResultSource:
     correlation
         Reads the stored error correlation ``(axis, slice)`` along rows (0) or columns (1); None
         where the file states none.
+    errors
+        Reads the window factors, where the file has them.
     closing
         What to close at the end.
 
@@ -90,11 +95,14 @@ class ResultSource:
         cubes: Mapping[str, Piecewise],
         *,
         correlation: Callable[[int, slice], np.ndarray] | None = None,
+        errors: Callable[[], Errors | None] | None = None,
         closing: ExitStack | None = None,
     ) -> None:
         self.name, self.about, self.cubes = name, about, dict(cubes)
         self.shape = self.cubes["estimate"].shape
         self.correlation = correlation
+        self.has_errors = errors is not None
+        self._errors = errors
         self._closing = closing or ExitStack()
         self._kept: OrderedDict[Any, np.ndarray] = OrderedDict()
         self._lock = Lock()
@@ -118,6 +126,11 @@ class ResultSource:
     def wavelengths(self) -> np.ndarray | None:
         """(bands,) centres in nm."""
         return self.about.wavelengths
+
+    @cached_property
+    def error_model(self) -> Errors | None:
+        """Covariances of the errors, read on first use; None where factors were not kept."""
+        return None if self._errors is None else self._errors()
 
     @property
     def noise_std(self) -> np.ndarray:
@@ -295,7 +308,7 @@ def _groups(at: np.ndarray, side: int) -> Iterator[slice]:
     """Yield the runs of positions that lie in one tile."""
     cuts = np.flatnonzero(np.diff(at // side)) + 1
     edges = [0, *cuts.tolist(), len(at)]
-    yield from (slice(a, b) for a, b in zip(edges[:-1], edges[1:], strict=True))
+    yield from (slice(a, b) for a, b in itertools.pairwise(edges))
 
 
 def open_result(source: DenoisedCube | str | Path) -> ResultSource:
@@ -330,7 +343,8 @@ def _in_memory(result: DenoisedCube) -> ResultSource:
     arrays = {"estimate": result.estimate, "std": result.std, "rejected": result.rejected}
     cubes = {key: _array(values) for key, values in arrays.items() if values is not None}
     name = str(result.metadata.get("source") or result.metadata.get("name") or "result")
-    return ResultSource(name, result, cubes)
+    model = result.error_model
+    return ResultSource(name, result, cubes, errors=None if model is None else lambda: model)
 
 
 def _array(values: np.ndarray) -> Piecewise:
@@ -343,6 +357,7 @@ def _labelled(path: Path, *, zarr: bool) -> ResultSource:
     import xarray as xr
 
     from sigmacube.io import dataset
+    from sigmacube.io.factors import read_factors
     from sigmacube.io.zarr import library
 
     closing = ExitStack()
@@ -360,7 +375,7 @@ def _labelled(path: Path, *, zarr: bool) -> ResultSource:
     name = str(opened.attrs.get("sigmacube_variable", ""))
     one_pixel = {axis: slice(0, 1) for axis in axes[:2] if axis in opened.dims}
     try:
-        about = dataset.to_result(opened.isel(one_pixel))
+        about = dataset.to_result(_without_factors(opened).isel(one_pixel))
     except ValueError:
         closing.close()
         raise
@@ -371,10 +386,25 @@ def _labelled(path: Path, *, zarr: bool) -> ResultSource:
         dim = axes[axis]
         return np.asarray(opened[f"err_corr_{dim}"][{dim: part, f"{dim}_2": part}].values)
 
-    stated = all(f"err_corr_{axis}" in opened for axis in axes[:2])
+    def errors() -> Errors | None:
+        return read_factors(opened, about.noise, about.estimate.shape[2])
+
     return ResultSource(
-        path.name, about, cubes, correlation=correlation if stated else None, closing=closing
+        path.name,
+        about,
+        cubes,
+        correlation=correlation if all(f"err_corr_{a}" in opened for a in axes[:2]) else None,
+        errors=errors if "sigmacube_factors" in opened.attrs else None,
+        closing=closing,
     )
+
+
+def _without_factors(opened: xr.Dataset) -> xr.Dataset:
+    """Return a dataset without its window factors, which are as large as the cubes."""
+    names = [name for name in opened.variables if str(name).startswith("factor_")]
+    small = opened.drop_vars(names)
+    small.attrs = {key: v for key, v in opened.attrs.items() if key != "sigmacube_factors"}
+    return small
 
 
 def _lazy(array: xr.DataArray, axes: tuple[str, ...]) -> Piecewise:

@@ -136,9 +136,7 @@ class Document:
         controls = row(
             self.kind, self.preset, self.band, self.nm, self.stretch, styles=wrap, **wide
         )
-        buttons = row(
-            self.pin, self.clear, self.save_csv, self.save_png, styles=wrap, **wide
-        )
+        buttons = row(self.pin, self.clear, self.save_csv, self.save_png, styles=wrap, **wide)
         half = {"flex": "1 1 440px", "min-width": "min(440px, 100%)"}
         left = column(self.image.figure, self.status, styles=half, **wide)
         right = column(self.spectrum.figure, self.readout, buttons, styles=half, **wide)
@@ -276,7 +274,7 @@ class Document:
             return
         self._say("")
         self._draw_spectra()
-        if not region.is_pixel and self.source.about.error_model is not None:
+        if not region.is_pixel and self.source.has_errors:
             self._later(lambda: spectra.exact_region_std(self.source, region), self._set_exact)
 
     def _set_exact(self, std: np.ndarray | None) -> None:

@@ -209,9 +209,7 @@ def _bind(port: int) -> socket.socket:
     return link
 
 
-def start(
-    result: DenoisedCube | str | Path, *, port: int = 0, observed: Any = None
-) -> Viewer:
+def start(result: DenoisedCube | str | Path, *, port: int = 0, observed: Any = None) -> Viewer:
     """Open a result and its port; `Viewer.run` then serves it."""
     # Their notes are for those who run a public server; errors still show.
     for name in ("bokeh", "tornado"):

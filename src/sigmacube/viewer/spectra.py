@@ -177,16 +177,15 @@ def _region_std(source: ResultSource, region: Region) -> tuple[np.ndarray, str]:
 
 def exact_region_std(source: ResultSource, region: Region) -> np.ndarray | None:
     """Return the exact standard deviation of a region's mean; None where factors were not kept."""
-    model = source.about.error_model
-    if model is None or source.about.estimate.shape != source.shape:
+    model = source.error_model
+    if model is None:
         return None
-    block = np.isfinite(source.block("estimate", region.rows, region.cols))
-    out = np.full(source.shape[2], np.nan)
-    for band in np.flatnonzero(block.any(axis=(0, 1))):
-        pixels = np.argwhere(block[:, :, band]) + (region.top, region.left)
-        weights = {(int(r), int(c), int(band)): 1 / len(pixels) for r, c in pixels}
-        out[band] = np.sqrt(model.functional_variance(weights))
-    return out
+    filled = np.isfinite(source.block("estimate", region.rows, region.cols)).any(axis=2)
+    if not filled.any():
+        return None
+    weights = np.zeros(source.shape[:2])
+    weights[region.rows, region.cols] = filled / filled.sum()
+    return model.region_covariance(weights).std()
 
 
 def csv_text(spectra: Sequence[Spectrum], wavelengths: np.ndarray | None, unit: str) -> str:
@@ -206,7 +205,11 @@ def csv_text(spectra: Sequence[Spectrum], wavelengths: np.ndarray | None, unit: 
     columns: list[np.ndarray] = []
     told = f" [{unit}]" if unit not in ("", "1") else ""
     for spectrum in spectra:
-        parts = {"estimate": spectrum.estimate, "sigma": spectrum.std, "observed": spectrum.observed}
+        parts = {
+            "estimate": spectrum.estimate,
+            "sigma": spectrum.std,
+            "observed": spectrum.observed,
+        }
         for name, values in parts.items():
             if values is not None:
                 kind = f" ({spectrum.std_kind})" if name == "sigma" and _doubtful(spectrum) else ""

@@ -1,0 +1,168 @@
+"""Window factors in files, so that products can be made from a file alone.
+
+Windows have different ranks, so their components are packed one after the other: row n of
+``factor_left`` and ``factor_right`` is a component of U and V of the whitened windows, in the order
+of ``factor_rank`` (window row, band window, window col). Single precision is enough: errors are
+known to a few per cent.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import xarray as xr
+
+from sigmacube.core.factors import Factors
+from sigmacube.core.functionals import ErrorModel
+from sigmacube.core.noise import Noise
+from sigmacube.core.windows import WindowGrid
+
+if TYPE_CHECKING:
+    from sigmacube.result import DenoisedCube
+
+__all__ = ["add_factors", "factor_bytes", "read_factors"]
+
+#: Version of the layout below.
+LAYOUT = 1
+
+
+def factor_bytes(result: DenoisedCube) -> int:
+    """Return how many bytes the window factors of a result take, before compression.
+
+    Examples
+    --------
+    >>> import sigmacube as sc
+    >>> noisy = sc.synthetic.add_noise(sc.synthetic.scene((24, 30, 40), rng=1), 0.05, rng=2)
+    >>> factor_bytes(sc.denoise(noisy, 0.05, window=12)) < 8 * noisy.values.size
+    True
+    """
+    factors = _window_errors(result).factors
+    components = int(factors.ranks.sum())
+    pixels = factors.grid.rows.size * factors.grid.cols.size
+    weights = 0 if factors.weighting == "uniform" else 4 * factors.ranks.size * pixels
+    return components * (4 * (pixels + factors.grid.bands.size) + 8) + weights
+
+
+def add_factors(dataset: xr.Dataset, result: DenoisedCube) -> None:
+    """Add the window factors of a result to its dataset."""
+    model = _window_errors(result)
+    factors = model.factors
+    ranks = factors.ranks
+    used = np.arange(factors.left.shape[3]) < ranks[..., None]
+    per_window = ("factor_window_row", "factor_band_window", "factor_window_col")
+    arrays: dict[str, tuple[Any, np.ndarray, str]] = {
+        "factor_rank": (per_window, ranks.astype(np.int16), "components of the window"),
+        "factor_left": (
+            ("factor_component", "factor_pixel"),
+            factors.left[used].reshape(int(ranks.sum()), -1).astype(np.float32),
+            "left singular vector of the whitened window, pixels by rows",
+        ),
+        "factor_right": (
+            ("factor_component", "factor_band"),
+            factors.right[used].astype(np.float32),
+            "right singular vector of the whitened window",
+        ),
+        "factor_singular_value": (
+            "factor_component", factors.singular_values[used], "singular value, in units of noise",
+        ),
+        "factor_residual": (per_window, factors.residual, "sum of squares left of the window"),
+        "factor_valid_pixels": (
+            (per_window[0], per_window[2]), factors.n_valid.astype(np.int32), "valid pixels",
+        ),
+        "factor_cube_bands": (
+            "factor_cube_band", model.bands.astype(np.int32), "bands of the cube with data, from 0",
+        ),
+    }  # fmt: skip
+    if factors.weighting != "uniform":
+        arrays["factor_weight"] = (
+            (*per_window, "factor_pixel"),
+            factors.pixel_weights.reshape(*ranks.shape, -1).astype(np.float32),
+            "weight of the window at its pixels, not normalised",
+        )
+    if model.noise_variance is not None and np.any(model.noise_variance):
+        arrays["factor_noise_variance"] = (
+            ("factor_row", "factor_col", "factor_band_cell"),
+            model.noise_variance.astype(np.float32),
+            "variance of kept pure noise, relative to the noise",
+        )
+    for name, (dims, values, about) in arrays.items():
+        dataset[name] = (dims, values, {"long_name": about, "units": "1"})
+    grid = factors.grid
+    dataset.attrs["sigmacube_factors"] = json.dumps(
+        {
+            "layout": LAYOUT,
+            "shape": list(grid.cube_shape),
+            "window": list(grid.window),
+            "step": [axis.step for axis in (grid.rows, grid.cols, grid.bands)],
+            "finite_noise": factors.finite_noise,
+            "weighting": factors.weighting,
+        }
+    )
+
+
+def _window_errors(result: DenoisedCube) -> ErrorModel:
+    model = result.known_errors()
+    if not isinstance(model, ErrorModel):
+        raise ValueError("Invalid result: only a denoised cube has window factors to keep.")
+    return model
+
+
+def read_factors(dataset: xr.Dataset, noise: float | np.ndarray, n_bands: int) -> ErrorModel | None:
+    """Return the error model that a dataset holds, or None."""
+    text = dataset.attrs.get("sigmacube_factors")
+    if text is None:
+        return None
+    about = json.loads(str(text))
+    if about.get("layout") != LAYOUT:
+        raise ValueError(
+            f"window factors of layout {about.get('layout')!r}. This version reads {LAYOUT}."
+        )
+    grid = WindowGrid.create(
+        tuple(about["shape"]), window=tuple(about["window"]), step=tuple(about["step"])
+    )
+    bands = dataset["factor_cube_bands"].values.astype(int)
+    factors = Factors(
+        grid,
+        Noise.create(noise, n_bands).select(bands),
+        *_unpacked(dataset, grid),
+        residual=dataset["factor_residual"].values.astype(np.float64),
+        energy=np.zeros((*grid.cube_shape[:2], grid.shape[2])),
+        n_valid=dataset["factor_valid_pixels"].values.astype(int),
+        finite_noise=bool(about["finite_noise"]),
+        weighting=str(about["weighting"]),
+        stored_weights=_weights(dataset, grid),
+    )
+    kept = dataset.get("factor_noise_variance")
+    variance = None if kept is None else kept.values.astype(np.float64)
+    return ErrorModel(factors, variance, bands, n_bands)
+
+
+def _unpacked(dataset: xr.Dataset, grid: WindowGrid) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return U, V and d of all windows, padded with zeros to the largest rank."""
+    ranks = dataset["factor_rank"].values.astype(int)
+    expected = (grid.shape[0], grid.shape[2], grid.shape[1])
+    values = dataset["factor_singular_value"].values
+    if ranks.shape != expected or int(ranks.sum()) != len(values):
+        raise ValueError(
+            f"damaged window factors: {len(values)} components of {ranks.shape} windows. There "
+            f"must be {int(ranks.sum())} of {expected}."
+        )
+    most = max(int(ranks.max(initial=0)), 1)
+    used = np.arange(most) < ranks[..., None]
+    rows, cols, bands = grid.window
+    left = np.zeros((*used.shape, rows, cols))
+    left[used] = dataset["factor_left"].values.reshape(-1, rows, cols)
+    right = np.zeros((*used.shape, bands))
+    right[used] = dataset["factor_right"].values
+    singular = np.zeros(used.shape)
+    singular[used] = values
+    return left, right, singular
+
+
+def _weights(dataset: xr.Dataset, grid: WindowGrid) -> np.ndarray | None:
+    if "factor_weight" not in dataset:
+        return None
+    weights = dataset["factor_weight"].values.astype(np.float64)
+    return weights.reshape(*weights.shape[:3], grid.rows.size, grid.cols.size)

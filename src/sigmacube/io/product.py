@@ -1,0 +1,214 @@
+"""Products as labelled datasets, in the layout of `sigmacube.io.dataset`, and as tables."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import xarray as xr
+
+from sigmacube._version import __version__
+from sigmacube.io import dataset as cubes
+from sigmacube.io.atomic import staged
+from sigmacube.io.metadata import to_json
+
+if TYPE_CHECKING:
+    from sigmacube.products import Product
+
+__all__ = ["SUFFIXES", "to_dataset", "write"]
+
+SUFFIXES = (".nc", ".zarr", ".csv")
+
+
+def to_dataset(product: Product) -> xr.Dataset:
+    """Return a product as a CF-1.11 dataset: values, ``<name>_uncertainty`` and flags.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sigmacube.products import Product
+    >>> made = to_dataset(Product("ndvi", np.zeros((2, 3)), np.ones((2, 3)), ("row", "col")))
+    >>> sorted(made.data_vars), made["ndvi"].dims
+    (['ndvi', 'ndvi_uncertainty'], ('y', 'x'))
+    """
+    name = re.sub(r"\W", "_", product.name, flags=re.ASCII) or "product"
+    dims = _dims(product)
+    made = xr.Dataset(attrs=_attributes(product))
+    made = made.assign_coords(_coordinates(product, dims))
+    about = _about(product, name)
+    made[name] = _variable(product, product.estimate, dims, about)
+    made[f"{name}_uncertainty"] = _variable(product, product.std, dims, _sigma(product, name))
+    if product.flags is not None:
+        flags = _flag_attributes()
+        made[f"{name}_flag"] = _variable(product, product.flags.astype(np.int8), dims, flags)
+    if "row" in dims:
+        place = cubes._Dims(dims["row"], dims["col"], "band", ())
+        if "xarray" not in product.metadata:
+            cubes._add_place(made, product.metadata, place, name)
+    return made
+
+
+def _dims(product: Product) -> dict[str, str]:
+    """Return the name of each dimension by its role."""
+    names = {"row": "y", "col": "x", "band": "band", "region": "region"}
+    labels = product.metadata.get("xarray")
+    if labels:
+        names["row"], names["col"] = labels["roles"][:2]
+    centres = product.wavelengths
+    if centres is not None and len(centres) > 1:
+        steps = np.diff(np.asarray(centres, dtype=float))
+        if (steps > 0).all() or (steps < 0).all():
+            names["band"] = "wavelength"
+    return {role: names[role] for role in product.dims}
+
+
+def _variable(
+    product: Product, values: np.ndarray, dims: Mapping[str, str], attrs: Mapping[str, Any]
+) -> xr.Variable:
+    made = xr.Variable([dims[role] for role in product.dims], values, dict(attrs))
+    return made.transpose(dims["band"], ...) if "row" in dims and "band" in dims else made
+
+
+def _attributes(product: Product) -> dict[str, Any]:
+    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    what = str(product.settings.get("product", product.name))
+    source = product.metadata.get("source")
+    return {
+        "Conventions": "CF-1.11",
+        "title": f"{product.name} with standard deviation",
+        "institution": str(product.metadata.get("institution", "not stated")),
+        "source": f"sigmacube {__version__}" + (f", from {source}" if source else ""),
+        "history": f"{now} sigmacube {__version__} product {what}",
+        "references": cubes.REFERENCES,
+        "sigmacube_version": __version__,
+        "sigmacube_product": to_json(product.settings),
+    }
+
+
+def _about(product: Product, name: str) -> dict[str, Any]:
+    attrs: dict[str, Any] = {"long_name": name, "units": cubes._units(product.metadata) or "1"}
+    if product.bands:
+        expression = product.settings.get("expression", "")
+        used = ", ".join(f"b{asked:g}: {found:.1f} nm" for asked, _, found in product.bands)
+        attrs["long_name"] = f"{name} = {expression}"
+        attrs["comment"] = f"bands used: {used}"
+    attached = [f"{name}_uncertainty"]
+    attrs["unc_comps"] = list(attached)
+    if product.flags is not None:
+        attached.append(f"{name}_flag")
+    attrs["ancillary_variables"] = " ".join(attached)
+    return attrs
+
+
+def _sigma(product: Product, name: str) -> dict[str, Any]:
+    comment = (
+        "Errors of neighbouring values are correlated. Means over them must not be given this "
+        "error over the square root of their number; make them from the denoised cube."
+    )
+    return {
+        "long_name": f"standard deviation of {name}",
+        "units": cubes._units(product.metadata) or "1",
+        "standard_error_multiplier": 1,
+        "pdf_shape": "gaussian",
+        "comment": comment,
+    }
+
+
+def _flag_attributes() -> dict[str, Any]:
+    from sigmacube.products import FLAGS
+
+    return {
+        "long_name": "why a value or its standard deviation is missing",
+        "standard_name": "quality_flag",
+        "flag_values": np.array(list(FLAGS), dtype=np.int8),
+        "flag_meanings": " ".join(FLAGS.values()),
+    }
+
+
+def _coordinates(product: Product, dims: Mapping[str, str]) -> dict[str, Any]:
+    coords: dict[str, Any] = {}
+    labels = product.metadata.get("xarray")
+    if labels and "row" in dims:
+        kept = labels["coords"].coords
+        for key, value in kept.items():
+            if set(value.dims) <= {dims["row"], dims["col"]}:
+                coords[str(key)] = value
+    if product.regions is not None:
+        about = {"long_name": "label of the region", "units": "1"}
+        coords["region"] = ("region", product.regions, about)
+    if "band" in dims and product.wavelengths is not None:
+        about = {
+            "standard_name": "radiation_wavelength",
+            "long_name": "band centre",
+            "units": "nm",
+        }
+        coords["wavelength"] = (dims["band"], np.asarray(product.wavelengths, dtype=float), about)
+    return coords
+
+
+def write(product: Product, path: str | Path, *, overwrite: bool = False) -> Path:
+    """Write a product; the suffix decides the format: .nc, .zarr, or .csv for regions."""
+    path = Path(path)
+    check(product.dims, path)
+    with staged([path], overwrite=overwrite, stale=[]) as (temporary,):
+        if path.suffix.lower() == ".csv":
+            temporary.write_text(_table(product), encoding="utf-8")
+        elif path.suffix.lower() == ".zarr":
+            from sigmacube.io.zarr import library
+
+            library()
+            encoding = {str(k): {"_FillValue": f} for k, f in _fills(to_dataset(product)).items()}
+            to_dataset(product).to_zarr(
+                temporary, mode="w-", zarr_format=3, consolidated=False, encoding=encoding
+            )
+        else:
+            made = to_dataset(product)
+            encoding = {
+                str(k): {"_FillValue": f} | ({"zlib": True} if made[k].ndim else {})
+                for k, f in _fills(made).items()
+            }
+            made.to_netcdf(temporary, engine="h5netcdf", format="NETCDF4", encoding=encoding)
+    return path
+
+
+def check(dims: tuple[str, ...], path: Path) -> None:
+    """Refuse a suffix that a product of these dimensions cannot have."""
+    suffix = path.suffix.lower()
+    if suffix not in SUFFIXES:
+        raise ValueError(
+            f"{path}: products cannot be written with suffix {path.suffix!r}. It must be one of "
+            f"{', '.join(SUFFIXES)}."
+        )
+    if suffix == ".csv" and dims[0] != "region":
+        raise ValueError(f"{path}: only values of regions can be written as .csv.")
+
+
+def _fills(made: xr.Dataset) -> dict[Any, Any]:
+    """Return the fill value of every variable: none for coordinates and integers."""
+    return {
+        key: np.array(np.nan, variable.dtype)[()]
+        if key in made.data_vars and variable.dtype.kind == "f"
+        else None
+        for key, variable in made.variables.items()
+    }
+
+
+def _table(product: Product) -> str:
+    """Return the values of regions as text, one line per region, and band where there are any."""
+    assert product.regions is not None
+    flags = np.zeros(product.estimate.shape, int) if product.flags is None else product.flags
+    banded = product.estimate.ndim == 2
+    lines = ["region," + ("band,wavelength," if banded else "") + f"{product.name},std,flag"]
+    for where in np.ndindex(product.estimate.shape):
+        label = str(product.regions[where[0]])
+        if banded:
+            centre = "" if product.wavelengths is None else f"{product.wavelengths[where[1]]:.6g}"
+            label += f",{where[1]},{centre}"
+        lines.append(
+            f"{label},{product.estimate[where]:.8g},{product.std[where]:.6g},{flags[where]}"
+        )
+    return "\n".join(lines) + "\n"

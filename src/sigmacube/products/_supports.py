@@ -1,0 +1,122 @@
+"""Sets of pixels to average over: blocks of a coarser grid, or labelled regions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from sigmacube.measured import Measured
+from sigmacube.products._types import Product
+
+__all__ = ["Supports"]
+
+
+@dataclass(frozen=True, eq=False)
+class Supports:
+    """Sets of pixels to average over."""
+
+    labels: np.ndarray
+    """(row, col) number of the support a pixel counts for, from 0; -1 for none."""
+    weights: np.ndarray
+    """(row, col) 1 / number of pixels of the support."""
+    count: int
+    grid: tuple[int, int] | None = None
+    """Blocks along rows and columns."""
+    size: tuple[int, int] = (1, 1)
+    """Pixels of a block along rows and columns."""
+    ids: np.ndarray | None = None
+    """Labels of regions."""
+
+    @classmethod
+    def blocks(cls, cube: Measured, size: int | tuple[int, int], least: float) -> Supports:
+        """Cut the scene to blocks; those with less than a share of valid pixels are left out."""
+        sides = (size, size) if isinstance(size, int | np.integer) else tuple(size)
+        rows, cols = cube.estimate.shape[:2]
+        if len(sides) != 2 or not all(
+            isinstance(s, int | np.integer) and 1 <= s <= n
+            for s, n in zip(sides, (rows, cols), strict=True)
+        ):
+            raise ValueError(
+                f"Invalid aggregate {size!r}. It must be a number of pixels from 1 to the cube's "
+                f"{rows}×{cols}, or two (rows, cols)."
+            )
+        if not 0 <= least <= 1:
+            raise ValueError(f"Invalid min_valid {least}. It must be between 0 and 1.")
+        height, width = (int(s) for s in sides)
+        grid = (-(-rows // height), -(-cols // width))
+        labels = (np.arange(rows) // height)[:, None] * grid[1] + np.arange(cols) // width
+        return cls._counted(cube, labels, grid[0] * grid[1], least * height * width, grid=grid,
+                            size=(height, width))  # fmt: skip
+
+    @classmethod
+    def regions(cls, cube: Measured, labels: np.ndarray) -> Supports:
+        """Give numbers to the regions of a label image or a mask."""
+        labels = np.asarray(labels)
+        if labels.shape != cube.estimate.shape[:2] or labels.dtype.kind not in "biu":
+            raise ValueError(
+                f"Invalid labels of shape {labels.shape} and type {labels.dtype}. They must be "
+                f"integers or booleans of shape {cube.estimate.shape[:2]}."
+            )
+        ids = np.unique(labels[labels > 0])
+        if not len(ids):
+            raise ValueError("Invalid labels: no pixel has a label above 0.")
+        numbers = np.where(labels > 0, np.searchsorted(ids, labels), -1)
+        return cls._counted(cube, numbers, len(ids), 0.0, ids=ids.astype(np.int64))
+
+    @classmethod
+    def _counted(
+        cls, cube: Measured, labels: np.ndarray, count: int, least: float, **fields: Any
+    ) -> Supports:
+        """Leave out masked pixels, and supports with too few pixels left."""
+        # A pixel is valid in all bands that hold data, or in none.
+        valid = np.isfinite(cube.estimate).any(axis=2)
+        labels = np.where(valid, labels, -1)
+        pixels = np.bincount(labels[labels >= 0], minlength=count)
+        kept = (pixels >= least) & (pixels > 0)
+        labels = np.where((labels >= 0) & kept[labels], labels, -1)
+        weights = np.where(labels >= 0, 1 / np.maximum(pixels, 1)[labels], 0.0)
+        return cls(labels, weights, count, **fields)
+
+    def sum(self, maps: np.ndarray, power: int = 1) -> np.ndarray:
+        """Return (supports, n) Σ weight^power · maps (row, col, n); NaN for empty supports."""
+        inside = self.labels >= 0
+        number = self.labels[inside]
+        each = self.weights[inside][:, None] ** power * maps[inside]
+        total = np.stack([np.bincount(number, column, self.count) for column in each.T], axis=-1)
+        total[np.bincount(number, minlength=self.count) == 0] = np.nan
+        return total
+
+    def mean(self, maps: np.ndarray) -> np.ndarray:
+        """Return (supports, n) means of maps (row, col, n)."""
+        return self.sum(np.asarray(maps, dtype=np.float64))
+
+    def shaped(self, product: Product) -> Product:
+        """Return a product of one row per support on its grid, or as a table of regions."""
+        if self.grid is None:
+            return replace(product, dims=("region", *product.dims[2:]), regions=self.ids)
+
+        grid = self.grid
+
+        def image(array: np.ndarray) -> np.ndarray:
+            return array.reshape(*grid, *array.shape[1:])
+
+        metadata = dict(product.metadata)
+        if metadata.get("transform") is not None:
+            a, b, c, d, e, f = metadata["transform"]
+            height, width = self.size
+            metadata["transform"] = [a * width, b * height, c, d * width, e * height, f]
+        for key in ("map_info", "location", "xarray"):
+            metadata.pop(key, None)
+        return replace(
+            product,
+            estimate=image(product.estimate),
+            std=image(product.std),
+            flags=None if product.flags is None else image(product.flags),
+            independent_std=None
+            if product.independent_std is None
+            else image(product.independent_std),
+            metadata=metadata,
+            settings={**product.settings, "aggregate": list(self.size)},
+        )

@@ -1,0 +1,100 @@
+"""What products take and give: a cube with errors in, values with their sigma out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from sigmacube.measured import Measured
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+__all__ = ["FLAGS", "Product"]
+
+FLAGS: Mapping[int, str] = {0: "good", 1: "no_data", 2: "undefined", 3: "not_linear"}
+"""Meaning of a product's flags."""
+
+
+@dataclass(frozen=True, eq=False)
+class Product:
+    """Values made from a cube, with their standard deviation.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> product = Product("mean", np.array([1.0]), np.array([0.1]), ("region",))
+    >>> low, high = product.interval(0.95)
+    >>> high.round(3)
+    array([1.196])
+    """
+
+    name: str
+    estimate: np.ndarray
+    """Values, NaN where there are none."""
+    std: np.ndarray
+    """Standard deviation of ``estimate``; NaN where it is not known, see ``flags``."""
+    dims: tuple[str, ...]
+    """Which of "row", "col", "band" or "region" each axis is."""
+    flags: np.ndarray | None = None
+    """Like ``estimate``, meaning in `FLAGS`: 0 good, 1 no data, 2 undefined (such as a division by
+    zero), 3 not linear within the error: a value without a standard deviation."""
+    independent_std: np.ndarray | None = None
+    """What independent errors would have given, for comparison: wrong, and mostly too small."""
+    wavelengths: np.ndarray | None = None
+    """(band,) band centres in nm, where there is a band axis."""
+    regions: np.ndarray | None = None
+    """(region,) labels, where there is a region axis."""
+    bands: tuple[tuple[float, int, float], ...] = ()
+    """Bands that an expression used: wavelength asked for, index, wavelength found."""
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    """The cube's metadata, with its place on a coarser grid."""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """How the product was made, JSON-like."""
+
+    def interval(self, level: float = 0.95) -> tuple[np.ndarray, np.ndarray]:
+        """Return the bounds (low, high) of the central interval at ``level``, between 0 and 1."""
+        half = half_width(level) * self.std
+        return self.estimate - half, self.estimate + half
+
+    def to_xarray(self) -> xr.Dataset:
+        """Return the CF-1.11 dataset that `save` writes."""
+        from sigmacube.io import product
+
+        return product.to_dataset(self)
+
+    def save(self, path: str | Path, *, overwrite: bool = False) -> Path:
+        """Write the product as .nc, .zarr, or .csv for regions."""
+        from sigmacube.io import product
+
+        return product.write(self, path, overwrite=overwrite)
+
+
+def half_width(level: float) -> float:
+    """Return the half width of the central normal interval, in standard deviations."""
+    if not 0 < level < 1:
+        raise ValueError(f"Invalid level {level}. It must be between 0 and 1.")
+    from scipy.special import ndtri
+
+    return float(ndtri((1 + level) / 2))
+
+
+def std_of(cube: Measured) -> np.ndarray:
+    """Return the standard deviation in double precision."""
+    assert cube.std is not None
+    return np.asarray(cube.std, dtype=np.float64)
+
+
+def without_bands(cube: Measured) -> dict[str, Any]:
+    """Return the metadata that still hold for a product without the cube's bands and units."""
+    dropped = ("units", "band_names", "fwhm", "good_bands", "long_name", "standard_name", "name")
+    return {k: v for k, v in cube.metadata.items() if k not in dropped}
+
+
+def history(cube: Measured, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return how a product was made, with how its cube was."""
+    return {**settings, "cube": dict(cube.settings)}
