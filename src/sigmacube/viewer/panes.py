@@ -148,18 +148,22 @@ class ImagePane:
         """Mark regions, given with their colours."""
         pixels = [item for item in regions if item[0].is_pixel]
         boxes = [item for item in regions if not item[0].is_pixel]
-        self._marks.data = {
+        marks = {
             "x": [region.left for region, _ in pixels],
             "y": [region.top for region, _ in pixels],
             "color": [color for _, color in pixels],
         }
-        self._boxes.data = {
+        outlines = {
             "left": [region.left - 0.5 for region, _ in boxes],
             "right": [region.left + region.width - 0.5 for region, _ in boxes],
             "top": [region.top - 0.5 for region, _ in boxes],
             "bottom": [region.top + region.height - 0.5 for region, _ in boxes],
             "color": [color for _, color in boxes],
         }
+        # Bokeh sends what is set, even where nothing changed.
+        for source, data in ((self._marks, marks), (self._boxes, outlines)):
+            if dict(source.data) != data:
+                source.data = data
 
 
 class SpectrumPane:
@@ -225,18 +229,22 @@ class SpectrumPane:
         )
 
     def show(self, spectra: Sequence[tuple[Spectrum, str]]) -> None:
-        """Draw spectra with their colours; the first is the current one, whose values hover."""
+        """Draw spectra with their colours; the first is the current one, whose values hover.
+
+        As lists: every array would be two messages of its own to the page.
+        """
         lines: dict[str, list[Any]] = {"xs": [], "ys": [], "color": [], "label": []}
         areas: dict[str, list[Any]] = {"xs": [], "ys": [], "color": []}
         # The current one last, on top.
         for spectrum, color in reversed(spectra):
             x, y = plots.with_gaps(self.x, spectrum.estimate, good=self.good)
-            for key, item in zip(lines, (x, y, color, spectrum.region.label), strict=True):
+            line = (x.tolist(), y.tolist(), color, spectrum.region.label)
+            for key, item in zip(lines, line, strict=True):
                 lines[key].append(item)
             if spectrum.std is None:
                 continue
             for xs, ys in self._outlines(spectrum):
-                for key, item in zip(areas, (xs, ys, color), strict=True):
+                for key, item in zip(areas, (xs.tolist(), ys.tolist(), color), strict=True):
                     areas[key].append(item)
         self._lines.data, self._areas.data = lines, areas
         self._hover(spectra[0][0])
@@ -256,20 +264,20 @@ class SpectrumPane:
     def _hover(self, spectrum: Spectrum) -> None:
         kept = np.flatnonzero(self.good & np.isfinite(spectrum.estimate))
         std = np.full(len(self.x), np.nan) if spectrum.std is None else spectrum.std
-        self.points.data = {
-            "x": self.x[kept],
-            "estimate": spectrum.estimate[kept],
-            "std": std[kept],
-            "low": spectrum.low[kept],
-            "high": spectrum.high[kept],
-            "band": kept,
+        columns = {
+            "x": self.x,
+            "estimate": spectrum.estimate,
+            "std": std,
+            "low": spectrum.low,
+            "high": spectrum.high,
+            "band": np.arange(len(self.x)),
         }
+        self.points.data = {name: values[kept].tolist() for name, values in columns.items()}
         noisy = spectrum.observed
         shown = kept if noisy is None else kept[np.isfinite(noisy[kept])]
         self.observed.visible = noisy is not None
-        self._dots.data = (
-            {"x": [], "y": []} if noisy is None else {"x": self.x[shown], "y": noisy[shown]}
-        )
+        dots = (self.x[:0], self.x[:0]) if noisy is None else (self.x[shown], noisy[shown])
+        self._dots.data = {name: item.tolist() for name, item in zip("xy", dots, strict=True)}
 
 
 def _plain(plot: Any) -> None:
