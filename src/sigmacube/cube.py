@@ -30,7 +30,11 @@ class Cube:
         listed on the documentation's formats page: ``name``, ``units``, ``fwhm`` (nm),
         ``good_bands``, ``band_names``, ``nodata``, ``scale_factor``, ``crs_wkt``, ``transform``
         (six numbers, GDAL affine order a b c d e f), ``map_info``, ``acquisition_time``,
-        ``interleave``, ``byte_order``, ``wavelength_units``, ``source``.
+        ``interleave``, ``byte_order``, ``wavelength_units``, ``source``, ``add_offset``,
+        ``long_name``, ``standard_name``, ``notes`` (what a reader assumed), ``denoised`` (settings
+        of the run that made the file), ``envi`` (other header fields), ``location``,
+        ``ortho_transform`` and ``ortho_crs_wkt`` (EMIT), ``instrument``, ``xarray`` (labels of a
+        `DataArray`).
 
     Examples
     --------

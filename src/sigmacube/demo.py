@@ -102,7 +102,7 @@ def run(
     result = _denoise(noisy, console)
     seconds = time.perf_counter() - start
     found = _compare(truth, noisy, result, seconds, out)
-    result.save(found.result_path)
+    result.save(found.result_path, overwrite=True)
     _save(_picture(truth, noisy, result, found), found.picture_path)
     _print(found, console)
     return found

@@ -1,0 +1,175 @@
+"""The command line's frame: finds commands, gives them common options, turns errors into one line.
+
+A command is a module ``sigmacube/commands/<name>.py`` with a click command called ``command``. It
+is loaded only when it is used or listed, so it must import what is heavy inside its functions.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+import warnings
+from collections.abc import Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import click
+
+from sigmacube._version import __version__
+
+__all__ = ["main", "Frame"]
+
+#: Faults of what the user gave; anything else is a failure while running.
+_BAD_INPUT = (
+    ValueError,
+    FileNotFoundError,
+    FileExistsError,
+    PermissionError,
+    IsADirectoryError,
+    NotADirectoryError,
+)
+_ORDER = ("demo", "info", "denoise", "validate", "product", "report", "view", "study")
+
+
+def _remember(context: click.Context, parameter: click.Parameter, value: bool) -> None:
+    if value:
+        root = context.find_root()
+        root.obj = {**(root.obj or {}), str(parameter.name): True}
+
+
+def _common_options() -> list[click.Option]:
+    """Return ``--quiet`` and ``--debug``, which may stand before or after a command's name."""
+    silent = click.Option(
+        ["-q", "--quiet"],
+        is_flag=True,
+        is_eager=True,
+        expose_value=False,
+        callback=_remember,
+        help="Print errors only.",
+    )
+    debug = click.Option(
+        ["--debug"],
+        is_flag=True,
+        is_eager=True,
+        expose_value=False,
+        callback=_remember,
+        help="Show the traceback of an error.",
+    )
+    return [silent, debug]
+
+
+class Frame(click.Group):
+    """A group whose commands are modules, loaded by name."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the commands there are, the usual way of work first."""
+        folder = Path(__file__).with_name("commands")
+        names = {path.stem for path in folder.glob("*.py") if not path.stem.startswith("_")}
+        return sorted(names, key=lambda n: (_ORDER.index(n) if n in _ORDER else len(_ORDER), n))
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Load one command and give it the common options."""
+        if cmd_name not in self.list_commands(ctx):
+            return None
+        command: click.Command = import_module(f"sigmacube.commands.{cmd_name}").command
+        known = {name for parameter in command.params for name in parameter.opts}
+        command.params += [o for o in _common_options() if not known.intersection(o.opts)]
+        return command
+
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        **extra: Any,
+    ) -> Any:
+        """Run a command; errors become one line and an exit code."""
+        given = list(sys.argv[1:] if args is None else args)
+        name = prog_name or "sigmacube"
+        if not standalone_mode:
+            return super().main(given, name, complete_var, False, **extra)
+        debug = "--debug" in given
+        with warnings.catch_warnings():
+            _show_warnings(debug)
+            try:
+                code = super().main(given or ["--help"], name, complete_var, False, **extra)
+            except BaseException as error:
+                code = _report(error, debug)
+        sys.exit(code if isinstance(code, int) else 0)
+
+
+def _show_warnings(debug: bool) -> None:
+    """Print our own warnings as notes; those of libraries are for developers."""
+    from sigmacube.console import note
+
+    def show(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
+        if issubclass(category, UserWarning):
+            note(str(message))
+
+    if not debug:
+        warnings.simplefilter("ignore")
+        warnings.simplefilter("always", UserWarning)
+        warnings.showwarning = show
+
+
+def _line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _report(error: BaseException, debug: bool) -> int:
+    """Print an error as one line; return the exit code."""
+    if isinstance(error, SystemExit):
+        return error.code if isinstance(error.code, int) else 0
+    if isinstance(error, BrokenPipeError):
+        # The reader went away. Python would complain once more when it flushes standard output.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    if debug and not isinstance(error, (click.ClickException, click.Abort)):
+        traceback.print_exception(error)
+    message, code = _explain(error)
+    click.echo(f"Error: {message}", err=True)
+    return code
+
+
+def _explain(error: BaseException) -> tuple[str, int]:
+    if isinstance(error, (click.Abort, KeyboardInterrupt)):
+        return "interrupted. No half-written file is left under its final name.", 130
+    if isinstance(error, click.UsageError):
+        context = error.ctx
+        hint = f" See '{context.command_path} --help'." if context else ""
+        return _line(error.format_message()) + hint, 2
+    if isinstance(error, click.ClickException):
+        return _line(error.format_message()), error.exit_code
+    if isinstance(error, _BAD_INPUT):
+        return _line(_os_text(error)) or type(error).__name__, 2
+    if isinstance(error, MemoryError):
+        return f"not enough memory. {_line(str(error))}".strip(), 1
+    if isinstance(error, OSError):
+        return _line(_os_text(error)), 1
+    text = _line(str(error))
+    return f"{type(error).__name__}: {text} (--debug shows where)", 1
+
+
+def _os_text(error: BaseException) -> str:
+    """Return an error's text; the system's own ones as ``file: reason``."""
+    if isinstance(error, OSError) and error.strerror and error.filename is not None:
+        return f"{error.filename}: {error.strerror}."
+    return str(error)
+
+
+@click.group(
+    cls=Frame,
+    params=_common_options(),
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog="'sigmacube COMMAND --help' explains a command.",
+)
+@click.version_option(__version__, prog_name="sigmacube", message="%(prog)s %(version)s")
+def main() -> None:
+    """Denoise hyperspectral images, with an honest error bar on every value."""
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,119 @@
+"""Options that several commands share: which cube, and how to read it."""
+
+from __future__ import annotations
+
+import math
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+
+__all__ = ["reading_options", "local_file", "Number", "Sides"]
+
+_MAGIC = (
+    (b"\x93NUMPY", ".npy"),
+    (b"PK\x03\x04", ".npz"),
+    (b"\x89HDF", ".h5"),
+    (b"CDF", ".nc"),
+    (b"II*\x00", ".tif"),
+    (b"MM\x00*", ".tif"),
+    (b"II+\x00", ".tif"),
+    (b"MM\x00+", ".tif"),
+    (b"MATLAB", ".mat"),
+)
+
+
+class Number(click.ParamType):
+    """A finite number above (or from) a bound."""
+
+    name = "number"
+
+    def __init__(self, *, positive: bool = False, nonzero: bool = False) -> None:
+        self.positive, self.nonzero = positive, nonzero
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> float:
+        """Return the number, or fail with the rule."""
+        try:
+            number = float(value)
+        except (TypeError, ValueError):
+            self.fail(f"{value!r} is not a number.", param, ctx)
+        if self.positive and not (math.isfinite(number) and number > 0):
+            self.fail(f"{value} is not allowed. It must be positive and finite.", param, ctx)
+        if self.nonzero and not (math.isfinite(number) and number != 0):
+            self.fail(f"{value} is not allowed. It must be finite and not 0.", param, ctx)
+        return number
+
+
+class Sides(click.ParamType):
+    """The size of a window: ``20``, ``20x30`` (rows, cols) or ``20x30x50`` (rows, cols, bands)."""
+
+    name = "size"
+
+    def __init__(self, least: int) -> None:
+        self.least = least
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
+        """Return an int, or a tuple (rows, cols, bands) with None for all bands."""
+        if not isinstance(value, str):
+            return value
+        try:
+            sides = [int(part) for part in value.lower().split("x")]
+        except ValueError:
+            sides = []
+        if not 1 <= len(sides) <= 3:
+            self.fail(
+                f"{value!r} must be a whole number, or such as 20x30 or 20x30x50.", param, ctx
+            )
+        if min(sides[:2]) < self.least or sides[-1] < 1:
+            self.fail(f"{value} is too small. It must be at least {self.least}.", param, ctx)
+        return sides[0] if len(sides) == 1 else (*sides, None)[:3]
+
+
+def reading_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options of `sigmacube.read` to a command."""
+    options = (
+        click.option("--bands", metavar="LIST", help="Bands to use: 0:50,60 or 450nm:900nm."),
+        click.option(
+            "--scale",
+            type=Number(nonzero=True),
+            help="Factor to physical units, instead of the file's own; 1 for none.",
+        ),
+        click.option(
+            "--nodata", type=Number(), help="Stored value for no data, instead of the file's own."
+        ),
+        click.option("--variable", metavar="NAME", help="Array that holds the cube."),
+        click.option("--axes", metavar="ORDER", help="Order of the stored axes, such as brc."),
+        click.option(
+            "--data",
+            type=click.Path(path_type=Path),
+            help="Binary file of an ENVI header, where its name differs.",
+        ),
+    )
+    for option in reversed(options):
+        function = option(function)
+    return function
+
+
+@contextmanager
+def local_file(name: str) -> Iterator[Path]:
+    """Yield the path of an input; ``-`` is standard input, kept in a file while it is used."""
+    if name != "-":
+        yield Path(name)
+        return
+    stream = sys.stdin.buffer
+    head = stream.read(8)
+    suffix = next((suffix for magic, suffix in _MAGIC if head.startswith(magic)), None)
+    if suffix is None:
+        what = "nothing" if not head else "no .npy, .npz, netCDF, HDF5, TIFF or MATLAB file"
+        raise ValueError(f"-: standard input holds {what}.")
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, f"stdin{suffix}")
+        with path.open("wb") as file:
+            file.write(head)
+            shutil.copyfileobj(stream, file)
+        yield path

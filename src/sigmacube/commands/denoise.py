@@ -1,0 +1,299 @@
+"""``sigmacube denoise``: a cube in, an estimate with its standard deviation out."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from sigmacube.commands._options import Number, Sides, local_file, reading_options
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import numpy as np
+
+    from sigmacube.cube import Cube
+    from sigmacube.result import DenoisedCube
+
+#: A window fits when its residual variance is within this factor of what the noise predicts.
+FIT = 1.25
+_READING = ("variable", "axes", "bands", "scale", "nodata", "data")
+_ESTIMATORS = ("regression", "differences", "residual")
+
+
+class _Noise(click.ParamType):
+    """A level, an estimator's name, or a file with one value per band or a covariance."""
+
+    name = "noise"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
+        """Return a float, a name or a path."""
+        if not isinstance(value, str) or value in _ESTIMATORS:
+            return value
+        try:
+            float(value)
+        except ValueError:
+            path = Path(value)
+            if path.is_file():
+                return path
+            names = ", ".join(_ESTIMATORS)
+            self.fail(
+                f"{value!r} is no number, none of {names}, and no such file exists.", param, ctx
+            )
+        return Number(positive=True).convert(value, param, ctx)
+
+
+class _Rank(click.ParamType):
+    """``auto`` or a whole number."""
+
+    name = "rank"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
+        """Return ``"auto"`` or an int from 1."""
+        if value == "auto" or isinstance(value, int):
+            return value
+        if not str(value).isdigit() or int(value) < 1:
+            self.fail(f"{value!r} must be 'auto' or a whole number from 1.", param, ctx)
+        return int(value)
+
+
+@click.command("denoise", short_help="Denoise a cube; every value gets its standard deviation.")
+@click.argument("source", metavar="IN")
+@click.argument("output", metavar="OUT")
+@click.option(
+    "--noise",
+    type=_Noise(),
+    help="Standard deviation, an estimator's name, or a file (.npy, .txt) with one value per band "
+    "or a covariance.  [default: estimated]",
+)
+@click.option("--rank", type=_Rank(), default="auto", show_default=True, help="Or a whole number.")
+@click.option("--window", type=Sides(2), default="20", show_default=True, help="In pixels.")
+@click.option("--step", type=Sides(1), default="4", show_default=True, help="In pixels.")
+@click.option(
+    "--solver",
+    type=click.Choice(["svd", "robust", "godec", "ssgodec", "rpca"]),
+    default="svd",
+    show_default=True,
+    help="'robust' for impulses, dead lines and outliers.",
+)
+@click.option(
+    "--overlap", type=click.Choice(["exact", "ratio"]), default="exact", show_default=True
+)
+@click.option(
+    "--weights", type=click.Choice(["precision", "uniform"]), default="precision", show_default=True
+)
+@click.option(
+    "--finite-noise/--first-order",
+    default=True,
+    help="Whether to correct components near the noise edge.  [default: yes]",
+)
+@click.option("--no-uncertainty", is_flag=True, help="Write the estimate alone.")
+@click.option(
+    "--mask",
+    type=click.Path(path_type=Path),
+    help="Image or .npy, not 0 where pixels are valid; joins the file's own mask.",
+)
+@click.option("--workers", type=click.IntRange(1), help="Processor cores.  [default: all]")
+@reading_options
+@click.option(
+    "--dtype", type=click.Choice(["float32", "float64"]), default="float32", show_default=True
+)
+@click.option("--overwrite", is_flag=True, help="Replace an existing output.")
+def command(source: str, output: str, **options: Any) -> None:
+    """Denoise the cube IN and write OUT, an estimate with the standard deviation of every value.
+
+    IN: ENVI, GeoTIFF, netCDF, HDF5 (EMIT, PRISMA), MATLAB, Zarr, .npy or .npz; - is standard input.
+
+    OUT: .nc, .zarr, .hdr (ENVI) or .tif; - is netCDF on standard output.
+    """
+    from sigmacube import io, pipeline
+    from sigmacube.console import note, progress, quiet
+
+    start = time.perf_counter()
+    _check(output, options)
+    solving = {
+        "window": options["window"],
+        "step": options["step"],
+        "rank": options["rank"],
+        "solver": options["solver"],
+        "overlap": options["overlap"],
+        "weights": options["weights"],
+        "finite_noise": options["finite_noise"],
+        "uncertainty": not options["no_uncertainty"],
+        "workers": options["workers"],
+    }
+    with local_file(source) as path:
+        cube = io.read(path, **{key: options[key] for key in _READING})
+        for text in cube.metadata.get("notes", []):
+            note(f"{source}: {text}.")
+        noise = _noise(options["noise"], cube.shape[2])
+        mask = _mask(options["mask"], cube)
+        if "denoised" in cube.metadata:
+            note(f"{source} has been denoised before; its noise is no longer independent.")
+        begin = time.perf_counter()
+        with progress("Denoising") as moved:
+            result = pipeline.denoise(cube, noise, mask=mask, progress=moved, **solving)
+        seconds = time.perf_counter() - begin
+    _save(result, output, options)
+    if not quiet():
+        _summary(result, output, (time.perf_counter() - start, seconds))
+
+
+def _check(output: str, options: dict[str, Any]) -> None:
+    """Check what can be checked before the work starts."""
+    from sigmacube import io
+
+    window, step = options["window"], options["step"]
+    sides = [window] * 2 if isinstance(window, int) else list(window)
+    strides = [step] * 2 if isinstance(step, int) else list(step)
+    for side, stride in zip(sides, strides, strict=False):
+        if side is not None and stride is not None and stride > side:
+            raise ValueError(
+                f"Invalid step {stride}. It must not exceed the window, {side}, or pixels "
+                "would be left out."
+            )
+    if options["axes"] is not None:
+        from sigmacube.io.axes import parse_axes
+
+        parse_axes(options["axes"])
+    if options["mask"] is not None and not options["mask"].exists():
+        raise FileNotFoundError(f"{options['mask']}: no such file.")
+    if output == "-":
+        if sys.stdout.isatty():
+            raise ValueError("-: netCDF is not written to a terminal. It must be redirected.")
+        return
+    io.output_files(
+        output,
+        uncertainty=not options["no_uncertainty"],
+        rejected=options["solver"] != "svd",
+        overwrite=options["overwrite"],
+    )
+
+
+def _noise(noise: Any, bands: int) -> Any:
+    """Return the noise as `denoise` takes it; a file must hold a vector or a covariance."""
+    if not isinstance(noise, Path):
+        return noise
+    import numpy as np
+
+    try:
+        if noise.suffix == ".npy":
+            values = np.load(noise, allow_pickle=False)
+        else:
+            text = noise.read_text(encoding="utf-8").replace(",", " ")
+            values = np.array([line.split() for line in text.splitlines() if line.strip()], float)
+    except (ValueError, OSError, EOFError):
+        raise ValueError(f"{noise}: not readable as numbers, one per band or a matrix.") from None
+    values = np.squeeze(values)
+    if values.shape not in ((), (bands,), (bands, bands)) or values.dtype.kind not in "iuf":
+        raise ValueError(
+            f"{noise}: noise of shape {values.shape}. It must be ({bands},) standard deviations or "
+            f"a ({bands}, {bands}) covariance."
+        )
+    return values.astype(float)
+
+
+def _mask(path: Path | None, cube: Cube) -> np.ndarray | None:
+    """Return the user's mask as (row, col, 1 or band)."""
+    if path is None:
+        return None
+    import numpy as np
+
+    from sigmacube import io
+
+    if path.suffix.lower() == ".npy":
+        try:
+            values = np.load(path, allow_pickle=False)
+        except (ValueError, OSError, EOFError):
+            raise ValueError(f"{path}: not readable as a .npy file of numbers.") from None
+    else:
+        values = np.asarray(io.read(path).values)
+    values = values[:, :, None] if values.ndim == 2 else values
+    rows, cols, bands = cube.shape
+    if values.shape not in ((rows, cols, 1), (rows, cols, bands)):
+        raise ValueError(
+            f"{path}: mask of shape {values.shape}. It must be ({rows}, {cols}) or "
+            f"({rows}, {cols}, {bands}), as the cube."
+        )
+    return np.asarray(values != 0)
+
+
+def _save(result: DenoisedCube, output: str, options: dict[str, Any]) -> None:
+    from sigmacube import io
+
+    if output != "-":
+        io.write(result, output, overwrite=options["overwrite"], dtype=options["dtype"])
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        path = io.write(result, Path(folder, "result.nc"), dtype=options["dtype"])
+        with path.open("rb") as file:
+            shutil.copyfileobj(file, sys.stdout.buffer)
+            sys.stdout.buffer.flush()
+
+
+def _summary(result: DenoisedCube, output: str, seconds: tuple[float, float]) -> None:
+    from sigmacube.console import note, table
+
+    table(summary_rows(result, output, seconds), err=output == "-")
+    above, below = _misfit(result)
+    if above > 0.1:
+        note(
+            f"{above:.0%} of the windows leave more variance than the noise explains, so their σ "
+            "is too small. A higher noise, a smaller window or --solver robust may help."
+        )
+    if below > 0.1:
+        note(
+            f"{below:.0%} of the windows leave less variance than the noise predicts, so their σ "
+            "is too large. A lower noise may help."
+        )
+
+
+def _misfit(result: DenoisedCube) -> tuple[float, float]:
+    """Return the shares of windows that leave more and less variance than the noise predicts."""
+    import numpy as np
+
+    ratio = result.residual_ratio[np.isfinite(result.residual_ratio)]
+    if ratio.size == 0:
+        return 0.0, 0.0
+    return float(np.mean(ratio > FIT)), float(np.mean(ratio < 1 / FIT))
+
+
+def summary_rows(
+    result: DenoisedCube, output: str, seconds: tuple[float, float]
+) -> Iterator[tuple[str, str]]:
+    """Yield what the user sees at the end, as pairs of a label and a text.
+
+    ``seconds`` are those of the whole run and of denoising alone.
+    """
+    import numpy as np
+
+    windows, (whole, solving) = result.ranks.size, seconds
+    yield "written", "standard output" if output == "-" else output
+    rate = windows / max(solving, 1e-9)
+    yield "time", f"{whole:.1f} s; {windows:,} windows in {solving:.1f} s, {rate:,.0f} windows/s"
+    level = np.asarray(result.noise, dtype=float)
+    per_band = np.sqrt(np.diag(level)) if level.ndim == 2 else level
+    per_band = np.broadcast_to(per_band, result.estimate.shape[2])
+    seen = np.isfinite(result.estimate).any(axis=(0, 1))
+    origin = result.settings.get("noise_source")
+    told = "" if origin is None else f" ({origin if origin == 'given' else f'by {origin}'})"
+    yield "noise", f"median {np.median(per_band[seen]) if seen.any() else np.nan:.3g}{told}"
+    if result.std is not None and seen.any():
+        with np.errstate(divide="ignore", invalid="ignore"):
+            shares = (result.std / per_band)[:, :, seen]
+        sigma, share = np.nanmedian(result.std[:, :, seen]), np.nanmedian(shares)
+        yield "σ", f"median {sigma:.3g}, {share:.1%} of the noise"
+    ranks = result.ranks
+    yield "rank", f"median {np.median(ranks):.0f}, from {ranks.min()} to {ranks.max()}"
+    yield "masked", f"{1 - np.isfinite(result.estimate).mean():.1%} of the values"
+    above, below = _misfit(result)
+    text = f"in {1 - above - below:.1%} of the windows"
+    if above + below:
+        text += f"; residual above the noise in {above:.1%}, below in {below:.1%}"
+    yield "model fits", text

@@ -1,0 +1,206 @@
+"""``sigmacube info``: what is in a file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from sigmacube.commands._options import local_file, reading_options
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from sigmacube.cube import Cube
+    from sigmacube.io.source import Source
+
+#: Elements looked at for the statistics; larger cubes are judged by a block in their middle.
+_SAMPLE = 30_000_000
+
+
+@click.command("info", short_help="Describe a cube: shape, bands, wavelengths, noise.")
+@click.argument("source", metavar="FILE")
+@reading_options
+@click.option("--no-noise", is_flag=True, help="Leave out the noise estimate.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def command(source: str, no_noise: bool, as_json: bool, **options: Any) -> None:
+    """Describe the cube in FILE: shape, bands, wavelengths, no data, estimated noise and SNR."""
+    from sigmacube import io
+    from sigmacube.console import table
+
+    with local_file(source) as path:
+        opened = io.open_source(path, **options)
+        cube, whole = _sample(opened)
+        facts = _facts(opened, cube, source) | _statistics(cube, whole)
+        if not no_noise and "denoised" not in facts:
+            facts |= _noise(cube)
+    if as_json:
+        from sigmacube.io.metadata import to_json
+
+        click.echo(to_json(facts, indent=1))
+    else:
+        table(_rows(facts))
+
+
+def _sample(source: Source) -> tuple[Cube, bool]:
+    """Return the cube, or a square in its middle where it is large, and whether it is whole."""
+    rows, cols, bands = source.shape
+    if rows * cols * bands <= _SAMPLE:
+        return source.read(), True
+    side = max(32, int((_SAMPLE / bands) ** 0.5))
+    top, left = max(0, (rows - side) // 2), max(0, (cols - side) // 2)
+    return source.read_block(slice(top, top + side), slice(left, left + side)), False
+
+
+def _facts(source: Source, cube: Cube, name: str) -> dict[str, Any]:
+    metadata = source.metadata
+    facts: dict[str, Any] = {
+        "file": name,
+        "shape": list(source.shape),
+        "dtype": source.dtype.name,
+        "values": cube.values.dtype.newbyteorder("=").name,
+    }
+    if source.wavelengths is not None:
+        facts["wavelengths_nm"] = source.wavelengths.tolist()
+    if source.good_bands is not None:
+        facts["bad_bands"] = [i for i, good in enumerate(source.good_bands) if not good]
+    for key, value in metadata.items():
+        if key not in ("good_bands", "location", "xarray", "envi"):
+            facts.setdefault(key, value)
+    if metadata.get("location"):
+        facts["location"] = sorted(metadata["location"])
+    return facts
+
+
+def _valid(cube: Cube) -> np.ndarray:
+    import numpy as np
+
+    valid = np.isfinite(cube.values)
+    return valid if cube.mask is None else valid & cube.mask
+
+
+def _statistics(cube: Cube, whole: bool) -> dict[str, Any]:
+    import numpy as np
+
+    valid = _valid(cube)
+    facts: dict[str, Any] = {"masked": float(1 - valid.mean())}
+    if valid.any():
+        inside = np.asarray(cube.values)[valid]
+        facts["range"] = [float(inside.min()), float(np.median(inside)), float(inside.max())]
+    if not whole:
+        facts["sampled"] = list(cube.shape)
+    return facts
+
+
+def _noise(cube: Cube) -> dict[str, Any]:
+    """Return the estimated noise and SNR, or the reason why there is none."""
+    import numpy as np
+
+    from sigmacube.core.noise_estimation import estimate_noise
+
+    try:
+        noise = np.asarray(estimate_noise(np.asarray(cube.values), mask=_valid(cube)), float)
+    except ValueError as error:
+        return {"noise_reason": str(error)}
+    std = np.sqrt(np.diag(noise)) if noise.ndim == 2 else np.broadcast_to(noise, cube.shape[2])
+    valid = _valid(cube)
+    seen = valid.any(axis=(0, 1))
+    values = np.where(valid, np.asarray(cube.values, dtype=float), np.nan)[:, :, seen]
+    signal = np.nanmean(values, axis=(0, 1))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        snr = np.abs(signal) / std[seen]
+    return {"noise": std[seen].tolist(), "snr": snr.tolist()}
+
+
+def _number(value: float) -> str:
+    return f"{value:.6g}"
+
+
+def _rows(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    rows, cols, bands = facts["shape"]
+    yield "file", facts["file"]
+    yield "shape", f"{rows} rows x {cols} cols x {bands} bands"
+    stored = facts["dtype"]
+    yield "type", stored if stored == facts["values"] else f"{stored}, {facts['values']} as scaled"
+    yield from _spectral_rows(facts)
+    if "range" in facts:
+        low, middle, high = (_number(value) for value in facts["range"])
+        yield "values", f"{low} to {high}, median {middle} {facts.get('units', '')}".rstrip()
+    if "scale_factor" in facts:
+        scale = facts["scale_factor"]
+        yield "scale", "one per band" if isinstance(scale, list) else f"{scale:g}, applied"
+    yield "nodata", f"{facts['nodata']:g}" if "nodata" in facts else "not stated"
+    yield "masked", f"{facts['masked']:.2%} of the values"
+    yield from _place_rows(facts)
+    for key, label in (
+        ("acquisition_time", "acquired"),
+        ("instrument", "instrument"),
+        ("name", "variable"),
+        ("interleave", "interleave"),
+        ("byte_order", "byte order"),
+    ):
+        if facts.get(key):
+            yield label, str(facts[key])
+    if "denoised" in facts:
+        yield "made by", f"sigmacube {facts['denoised'].get('version', '')}, denoise"
+    yield from _noise_rows(facts)
+    if "sampled" in facts:
+        yield "from", f"values and noise of {facts['sampled'][0]} x {facts['sampled'][1]} pixels"
+    for text in facts.get("notes", []):
+        yield "note", text
+
+
+def _spectral_rows(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    centres = facts.get("wavelengths_nm")
+    if centres is None:
+        yield "wavelengths", "not stated"
+    else:
+        units = facts.get("wavelength_units")
+        told = (
+            f" (stored as {units})" if units and units.lower() not in ("nm", "nanometers") else ""
+        )
+        yield "wavelengths", f"{_number(min(centres))} to {_number(max(centres))} nm{told}"
+    if facts.get("fwhm"):
+        low, high = min(facts["fwhm"]), max(facts["fwhm"])
+        yield "fwhm", f"{_number(low)} to {_number(high)} nm"
+    if facts.get("bad_bands"):
+        yield "bad bands", f"{len(facts['bad_bands'])}: {_ranges(facts['bad_bands'])}"
+
+
+def _ranges(items: list[int]) -> str:
+    """Return sorted integers as text.
+
+    Examples
+    --------
+    >>> _ranges([3, 4, 5, 9])
+    '3-5, 9'
+    """
+    parts: list[list[int]] = []
+    for item in items:
+        if parts and item == parts[-1][1] + 1:
+            parts[-1][1] = item
+        else:
+            parts.append([item, item])
+    return ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in parts)
+
+
+def _place_rows(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    if facts.get("crs_wkt"):
+        # The name is the first quoted text of any WKT dialect.
+        yield "crs", str(facts["crs_wkt"]).split('"')[1]
+    if facts.get("transform"):
+        a, _, c, _, e, f = facts["transform"]
+        yield "origin", f"{c:.10g}, {f:.10g}; pixels of {abs(a):g} x {abs(e):g}"
+    if facts.get("location"):
+        yield "location", f"sensor geometry with {', '.join(facts['location'])}"
+
+
+def _noise_rows(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    if "noise_reason" in facts:
+        yield "noise", f"not estimated: {facts['noise_reason']}"
+    if "noise" in facts:
+        noise, snr = sorted(facts["noise"]), sorted(facts["snr"])
+        middle = len(noise) // 2
+        yield "noise", f"median {noise[middle]:.3g}, from {noise[0]:.3g} to {noise[-1]:.3g}"
+        yield "SNR", f"median {snr[middle]:.0f}, from {snr[0]:.3g} to {snr[-1]:.0f}"

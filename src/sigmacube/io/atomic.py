@@ -1,0 +1,87 @@
+"""Outputs that appear whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+__all__ = ["staged", "check_output"]
+
+
+def check_output(finals: Sequence[Path], *, overwrite: bool) -> None:
+    """Raise an error where one of ``finals`` cannot be written.
+
+    Parameters
+    ----------
+    finals
+        Files or directories of one output.
+    overwrite
+        Whether existing ones may be replaced.
+    """
+    for final in finals:
+        folder = final.parent
+        if not folder.exists():
+            raise FileNotFoundError(f"{final}: the folder {folder} does not exist.")
+        if not folder.is_dir():
+            raise NotADirectoryError(f"{final}: {folder} is no folder.")
+        if not os.access(folder, os.W_OK | os.X_OK):
+            raise PermissionError(f"{final}: the folder {folder} is not writable.")
+        if final.exists() and not overwrite:
+            raise FileExistsError(
+                f"{final} exists. It is only replaced with overwrite (--overwrite)."
+            )
+        if final.is_dir() and final.suffix != ".zarr":
+            raise IsADirectoryError(f"{final} is a folder. The output must be a file.")
+
+
+@contextmanager
+def staged(
+    finals: Sequence[Path], *, overwrite: bool, stale: Sequence[Path] = ()
+) -> Iterator[list[Path]]:
+    """Yield temporary names for ``finals``; rename them all when the body has run to its end.
+
+    The last of ``finals`` is the one that users name. It is removed first and renamed last, so
+    where it exists the whole set does. After an error nothing is left; after a kill at most files
+    whose names end in ``.partial``. With ``overwrite``, the files ``stale`` that an earlier output
+    had and this one has not are removed.
+    """
+    check_output(finals, overwrite=overwrite)
+    mark = secrets.token_hex(4)
+    temporary = [final.with_name(f".{final.name}.{mark}.partial") for final in finals]
+    try:
+        yield temporary
+        for path in temporary:
+            _flush(path)
+        commit(temporary, finals, stale if overwrite else ())
+    finally:
+        for path in temporary:
+            remove(path)
+
+
+def commit(temporary: Sequence[Path], finals: Sequence[Path], stale: Sequence[Path] = ()) -> None:
+    """Give the temporary files their final names, the last one last."""
+    if len(finals) > 1 or finals[-1].is_dir():
+        remove(finals[-1])
+    for old in stale:
+        remove(old)
+    for source, final in zip(temporary, finals, strict=True):
+        os.replace(source, final)
+
+
+def _flush(path: Path) -> None:
+    """Bring a file's bytes to the disk before its name says that it is whole."""
+    if path.is_file():
+        with path.open("rb+") as file:
+            os.fsync(file.fileno())
+
+
+def remove(path: Path) -> None:
+    """Remove a file or a folder; nothing happens where there is none."""
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)

@@ -1,0 +1,254 @@
+"""How the errors of a result are correlated: what a file can state about it.
+
+The error of a window is T(G) = G P_V + P_U G (I - P_V). The first part, a pixel's own noise seen
+through the window's spectral subspace, correlates the bands of one pixel. The second one, noise
+averaged over the window's pixels, correlates pixels. A file holds one correlation matrix per axis
+(the matrix of all elements would have their number squared), so each is a mean over the scene, and
+those who read them multiply them. Exact figures come from `DenoisedCube.functional_std` and
+`DenoisedCube.spectral_cov` alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from sigmacube.result import DenoisedCube
+
+__all__ = ["along_bands", "along_pixels", "pixel_level", "window_sides"]
+
+#: Places along an image axis that the means are taken over; the edges have fewer windows.
+_SAMPLES = (0.2, 0.5, 0.8)
+
+
+def window_sides(settings: Mapping[str, Any], key: str) -> tuple[int, int] | None:
+    """Return (rows, cols) of the ``window`` or ``step`` setting, or None where it is absent.
+
+    Examples
+    --------
+    >>> window_sides({"window": 20}, "window"), window_sides({"step": [4, 5, None]}, "step")
+    ((20, 20), (4, 5))
+    """
+    value = settings.get(key)
+    if isinstance(value, (int, np.integer)) and not isinstance(value, bool):
+        return int(value), int(value)
+    if isinstance(value, Sequence) and len(value) >= 2 and all(value[:2]):
+        return int(value[0]), int(value[1])
+    return None
+
+
+def _geometry(result: DenoisedCube) -> tuple[tuple[int, int], tuple[int, int]]:
+    """Return (rows, cols) of the window and of the step; the whole image where they are unknown."""
+    rows, cols, _ = result.estimate.shape
+    window = window_sides(result.settings, "window") or (rows, cols)
+    return window, window_sides(result.settings, "step") or window
+
+
+def variance_ratio(result: DenoisedCube) -> float:
+    """Return the noise variance over that of the estimate, the median over the scene."""
+    if result.std is None:
+        raise ValueError("Invalid result: it has no standard deviation.")
+    level = np.asarray(result.noise, dtype=float)
+    variance = np.diag(level) if level.ndim == 2 else level**2
+    rows, cols, _ = result.std.shape
+    thin = result.std[:: max(1, rows // 64), :: max(1, cols // 64)]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratios = variance / thin.astype(float) ** 2
+    ratios = ratios[np.isfinite(ratios) & (ratios > 0)]
+    return float(np.median(ratios)) if ratios.size else 1.0
+
+
+def _correlation(covariance: np.ndarray) -> np.ndarray:
+    std = np.sqrt(np.diag(covariance))
+    std = np.where(std > 0, std, 1.0)
+    matrix = covariance / std / std[:, None]
+    np.fill_diagonal(matrix, 1.0)
+    return matrix
+
+
+def along_bands(result: DenoisedCube) -> np.ndarray:
+    """Return the (band, band) correlation of a pixel's errors, a mean over the scene.
+
+    A result that still has its window factors gives it exactly. Otherwise, with C = L Lᵀ the noise
+    covariance and P_V the projection onto the spectral subspace of a window in whitened space, the
+    error covariance of a pixel is L [P_V + a (I - P_V)] Lᵀ; P_V is found from the estimate, and the
+    pixel leverage a from the standard deviation. Bands without values are uncorrelated with all
+    others.
+    """
+    valid = np.isfinite(result.estimate).any(axis=(0, 1))
+    places = _exact_spectra(result) if result.error_model is not None else _spectra(result, valid)
+    total = np.zeros((int(valid.sum()),) * 2)
+    for covariance in places:
+        total += _correlation(covariance)
+    matrix = np.eye(len(valid))
+    if total.any():
+        matrix[np.ix_(valid, valid)] = _correlation(total)
+    return matrix
+
+
+def _places(size: int, side: int) -> list[int]:
+    """Return the first pixels of samples spread over an axis."""
+    return sorted({round(part * max(size - side, 0)) for part in _SAMPLES})
+
+
+def _exact_spectra(result: DenoisedCube) -> Iterator[np.ndarray]:
+    valid = np.isfinite(result.estimate).any(axis=(0, 1))
+    (height, width), _ = _geometry(result)
+    rows, cols, _ = result.estimate.shape
+    for top in _places(rows, height):
+        for left in _places(cols, width):
+            row, col = min(top + height // 2, rows - 1), min(left + width // 2, cols - 1)
+            if np.isfinite(result.estimate[row, col, valid]).all():
+                yield result.spectral_cov(row, col)[np.ix_(valid, valid)]
+
+
+def _spectra(result: DenoisedCube, valid: np.ndarray) -> Iterator[np.ndarray]:
+    (height, width), _ = _geometry(result)
+    rows, cols, _ = result.estimate.shape
+    color = _color(result.noise, valid)
+    ranks = result.ranks.reshape(*result.ranks.shape[:2], -1).max(axis=2)
+    for top in _places(rows, height):
+        for left in _places(cols, width):
+            block = result.estimate[top : top + height, left : left + width, valid]
+            pixels = block.reshape(-1, block.shape[2]).astype(float)
+            pixels = pixels[np.isfinite(pixels).all(axis=1)]
+            if len(pixels) == 0:
+                continue
+            at = (
+                top * (len(ranks) - 1) // max(rows - height, 1),
+                _column(ranks, left, cols, width),
+            )
+            rank = int(np.clip(ranks[at], 1, len(color)))
+            white = np.linalg.solve(color, pixels.T)
+            _, vectors = np.linalg.eigh(white @ white.T)
+            right = vectors[:, -rank:]
+            band_leverage = rank / len(color)
+            leverage = (1 / variance_ratio(result) - band_leverage) / max(1 - band_leverage, 1e-9)
+            leverage = float(np.clip(leverage, 0.0, 1.0))
+            inner = (1 - leverage) * right @ right.T + leverage * np.eye(len(right))
+            yield color @ inner @ color.T
+
+
+def _column(ranks: np.ndarray, left: int, cols: int, width: int) -> int:
+    return left * (ranks.shape[1] - 1) // max(cols - width, 1)
+
+
+def _color(noise: float | np.ndarray, valid: np.ndarray) -> np.ndarray:
+    """Return L with L Lᵀ the noise covariance of the valid bands."""
+    level = np.asarray(noise, dtype=float)
+    if level.ndim == 2:
+        return np.linalg.cholesky(level[np.ix_(valid, valid)])
+    std = np.broadcast_to(level, valid.shape)[valid]
+    return np.diag(np.where(np.isfinite(std) & (std > 0), std, 1.0))
+
+
+def _shape(window: int, step: int) -> np.ndarray:
+    """Return how the correlation along an axis falls with distance, 1 at distance 0.
+
+    Averaging windows spreads a pixel's noise by the mean of boxes of width ``window`` at offsets
+    of ``step``; errors correlate as this kernel with itself.
+    """
+    kernel = _kernel(window, step)
+    shape = np.correlate(kernel, kernel, mode="full")[len(kernel) - 1 :]
+    return shape / shape[0]
+
+
+def _kernel(window: int, step: int) -> np.ndarray:
+    kernel = np.zeros(2 * window - 1)
+    for offset in range(0, window, max(1, min(step, window))):
+        kernel[window - 1 - offset : 2 * window - 1 - offset] += 1
+    return kernel / kernel.sum()
+
+
+def along_pixels(size: int, window: int, step: int, level: float) -> np.ndarray:
+    """Return the (size, size) correlation of errors along one image axis.
+
+    Parameters
+    ----------
+    size
+        Pixels along the axis.
+    window, step
+        In pixels.
+    level
+        Correlation at the shortest distance, see `pixel_level`.
+
+    Examples
+    --------
+    >>> along_pixels(4, window=2, step=1, level=0.5).round(2)
+    array([[1.  , 0.33, 0.08, 0.  ],
+           [0.33, 1.  , 0.33, 0.08],
+           [0.08, 0.33, 1.  , 0.33],
+           [0.  , 0.08, 0.33, 1.  ]])
+    """
+    shape = _shape(min(window, size), step)
+    profile = np.zeros(size)
+    count = min(size, len(shape))
+    profile[:count] = level * shape[:count]
+    profile[0] = 1.0
+    index = np.arange(size)
+    return profile[np.abs(index[:, None] - index[None, :])]
+
+
+def pixel_level(result: DenoisedCube) -> float:
+    """Return the ``level`` of `along_pixels` for both image axes.
+
+    A result that still has its window factors is asked for the standard deviation of means over a
+    window, and the level is the one that gives the same. Otherwise it follows from every window
+    keeping the mean of its pixels: errors at a distance (i, j) then correlate by c k(i) k(j), with
+    k the shape along an axis and c the variance that averaging leaves over that of the estimate.
+    The matrices of the two axes are multiplied, so each one has √c.
+    """
+    window, step = _geometry(result)
+    rows, cols, _ = result.estimate.shape
+    if result.error_model is not None:
+        levels = [level for level in _fitted_levels(result) if level is not None]
+        if levels:
+            return float(np.median(levels))
+    left = [
+        np.sum(_kernel(min(side, size), stride) ** 2)
+        for side, size, stride in zip(window, (rows, cols), step, strict=True)
+    ]
+    return float(np.sqrt(min(1.0, left[0] * left[1] * variance_ratio(result))))
+
+
+def _fitted_levels(result: DenoisedCube) -> Iterator[float | None]:
+    """Yield the level that gives the exact variance of a mean over a window, at several places."""
+    (height, width), step = _geometry(result)
+    rows, cols, _ = result.estimate.shape
+    height, width = min(height, rows), min(width, cols)
+    bands = np.flatnonzero(np.isfinite(result.estimate).any(axis=(0, 1)))
+    y, x = (
+        along_pixels(size, side, stride, 1.0)
+        for size, side, stride in zip((height, width), (height, width), step, strict=True)
+    )
+    corners = [(top, left) for top in _places(rows, height) for left in _places(cols, width)]
+    for number, (top, left) in enumerate(corners):
+        band = int(bands[(2 * number + 1) * len(bands) // (2 * len(corners))])
+        yield _fitted_level(result, (top, left, band), y, x)
+
+
+def _fitted_level(
+    result: DenoisedCube, corner: tuple[int, int, int], y: np.ndarray, x: np.ndarray
+) -> float | None:
+    if result.std is None:
+        return None
+    top, left, band = corner
+    block = result.std[top : top + len(y), left : left + len(x), band].astype(float)
+    valid = np.isfinite(block)
+    if valid.sum() < 4:
+        return None
+    weight = 1 / valid.sum()
+    pixels = [(top + int(r), left + int(c), band) for r, c in np.argwhere(valid)]
+    target = result.functional_std(dict.fromkeys(pixels, weight)) ** 2
+    std = np.where(valid, block, 0.0) * weight
+    same = np.sum(std**2)
+    off_y, off_x = y - np.eye(len(y)), x - np.eye(len(x))
+    axis = np.sum(std * (off_y @ std)) + np.sum(std * (std @ off_x))
+    both = np.sum(std * (off_y @ std @ off_x))
+    # same + axis * level + both * level^2 = target
+    excess = max(target - same, 0.0)
+    level = (-axis + np.sqrt(axis**2 + 4 * both * excess)) / (2 * both) if both > 0 else 0.0
+    return float(min(level, 1.0))

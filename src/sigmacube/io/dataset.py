@@ -1,0 +1,532 @@
+"""Labelled results: a `DenoisedCube` as a CF-1.11 dataset that obsarray reads, and back.
+
+A `DataArray` that came in goes out with its own dimensions, coordinates and attributes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import xarray as xr
+
+from sigmacube._version import __version__
+from sigmacube.cube import Cube
+from sigmacube.io import correlation, crs
+from sigmacube.io import wavelengths as spectral
+from sigmacube.io.axes import BAND_NAMES, COL_NAMES, ROW_NAMES, axes_from_names
+from sigmacube.io.metadata import from_json, to_json
+
+if TYPE_CHECKING:
+    from sigmacube.result import DenoisedCube
+
+__all__ = ["from_result", "to_result", "from_dataarray"]
+
+REFERENCES = (
+    "Uncertainty Quantification of Hyperspectral Image Denoising Frameworks based on "
+    "Sliding-Window Low-Rank Matrix Approximation"
+)
+#: Longest image axis whose correlation is stated as a matrix: beyond it the matrix outgrows use.
+_MAX_MATRIX = 4096
+_DIMENSIONLESS = ("", "unitless", "dimensionless", "none", "reflectance", "-")
+_PACKING = ("scale_factor", "add_offset", "_FillValue", "missing_value")
+
+
+class _Dims(NamedTuple):
+    """Names of the dimensions by role, and their order in the dataset."""
+
+    row: str
+    col: str
+    band: str
+    order: tuple[str, ...]
+
+
+def from_result(result: DenoisedCube) -> xr.Dataset:
+    """Return a result as the CF-1.11 dataset that `DenoisedCube.save` writes.
+
+    The estimate and its standard deviation lie side by side (``<name>``, ``<name>_uncertainty``),
+    with ``rank`` and ``residual_ratio`` per window, ``noise``, the good-band flags, the coordinate
+    system, and the settings as JSON. Error correlation is stated by three matrices, see
+    `sigmacube.io.correlation`: it is a scene mean and a product of axes, an approximation made for
+    tools that propagate uncertainty from files.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sigmacube.result import DenoisedCube
+    >>> flat = np.zeros((6, 5, 3))
+    >>> result = DenoisedCube(flat, flat + 0.1, np.ones((1, 1), int), 0.3, np.ones((1, 1)))
+    >>> from_result(result)["estimate"].attrs["unc_comps"]
+    ['estimate_uncertainty']
+    """
+    metadata = result.metadata
+    dims = _dims(result)
+    name = _name(metadata)
+    dataset = xr.Dataset(attrs=_global_attributes(result, dims, name))
+    dataset = dataset.assign_coords(_coordinates(result, dims))
+    dataset[name] = _cube(result.estimate, dims, _estimate_attributes(result, name))
+    dataset["good_wavelengths"] = _good_bands(result, dims)
+    if result.std is not None:
+        _add_uncertainty(dataset, result, dims, name)
+    if result.rejected is not None:
+        flags = {
+            "long_name": "elements that the robust solver set aside",
+            "standard_name": "quality_flag",
+            "flag_values": np.array([0, 1], dtype=np.int8),
+            "flag_meanings": "kept rejected",
+        }
+        dataset["rejected"] = _cube(result.rejected.astype(np.int8), dims, flags)
+    _add_windows(dataset, result)
+    dataset["noise"] = _noise(result, dims)
+    if metadata.get("fwhm") is not None and len(metadata["fwhm"]) == result.estimate.shape[2]:
+        about = {"long_name": "full width at half maximum of the band", "units": "nm"}
+        dataset["fwhm"] = (dims.band, np.asarray(metadata["fwhm"], dtype=float), about)
+    if "xarray" not in metadata:
+        _add_place(dataset, metadata, dims, name)
+    return dataset
+
+
+def _name(metadata: Mapping[str, Any]) -> str:
+    labels = metadata.get("xarray") or {}
+    given = str(labels.get("name") or metadata.get("name") or "estimate")
+    name = re.sub(r"\W", "_", given, flags=re.ASCII)
+    return name if name[:1].isalpha() else f"cube_{name}"
+
+
+def _dims(result: DenoisedCube) -> _Dims:
+    labels = result.metadata.get("xarray")
+    if labels:
+        row, col, band = labels["roles"]
+        return _Dims(row, col, band, tuple(labels["dims"]))
+    centres = result.wavelengths
+    band = "band"
+    if centres is not None and len(centres) > 1:
+        steps = np.diff(np.asarray(centres, dtype=float))
+        # A coordinate variable must rise or fall; detectors that overlap make wavelengths go back.
+        if (steps > 0).all() or (steps < 0).all():
+            band = "wavelength"
+    return _Dims("y", "x", band, (band, "y", "x"))
+
+
+def _cube(values: np.ndarray, dims: _Dims, attrs: Mapping[str, Any]) -> xr.Variable:
+    return xr.Variable((dims.row, dims.col, dims.band), values, dict(attrs)).transpose(*dims.order)
+
+
+def _units(metadata: Mapping[str, Any]) -> str | None:
+    units = metadata.get("units")
+    if units is None:
+        return None
+    return "1" if str(units).strip().lower() in _DIMENSIONLESS else str(units)
+
+
+def _global_attributes(result: DenoisedCube, dims: _Dims, name: str) -> dict[str, Any]:
+    metadata = result.metadata
+    version = str(result.settings.get("version", __version__))
+    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    source = metadata.get("source")
+    attrs: dict[str, Any] = {
+        "Conventions": "CF-1.11",
+        "title": str(metadata.get("title", "Denoised hyperspectral cube with standard deviation")),
+        "institution": str(metadata.get("institution", "not stated")),
+        "source": f"sigmacube {version}" + (f", from {source}" if source else ""),
+        "history": f"{now} sigmacube {version} denoise",
+        "references": REFERENCES,
+        "sigmacube_version": version,
+        "sigmacube_settings": to_json(result.settings),
+        "sigmacube_metadata": to_json(metadata),
+        "sigmacube_variable": name,
+        "sigmacube_axes": f"{dims.row} {dims.col} {dims.band}",
+    }
+    if metadata.get("acquisition_time"):
+        attrs["time_coverage_start"] = str(metadata["acquisition_time"])
+    return attrs
+
+
+def _estimate_attributes(result: DenoisedCube, name: str) -> dict[str, Any]:
+    metadata = result.metadata
+    labels = metadata.get("xarray") or {}
+    attrs = {k: v for k, v in (labels.get("attrs") or {}).items() if k not in _PACKING}
+    attrs.setdefault("long_name", str(metadata.get("long_name", f"denoised {name}")))
+    if metadata.get("standard_name"):
+        attrs.setdefault("standard_name", str(metadata["standard_name"]))
+    units = _units(metadata)
+    if units is not None:
+        attrs["units"] = units
+    attached = ["good_wavelengths"]
+    if result.std is not None:
+        attached.insert(0, f"{name}_uncertainty")
+        attrs["unc_comps"] = [f"{name}_uncertainty"]
+    if result.rejected is not None:
+        attached.append("rejected")
+    attrs["ancillary_variables"] = " ".join(attached)
+    return attrs
+
+
+def _good_bands(result: DenoisedCube, dims: _Dims) -> xr.Variable:
+    bands = result.estimate.shape[2]
+    good = result.metadata.get("good_bands")
+    if good is None or len(good) != bands:
+        good = np.ones(bands)
+    attrs = {
+        "long_name": "bands that the input calls good",
+        "standard_name": "quality_flag",
+        "flag_values": np.array([0, 1], dtype=np.int8),
+        "flag_meanings": "bad good",
+    }
+    return xr.Variable(dims.band, np.asarray(good, dtype=bool).astype(np.int8), attrs)
+
+
+def _add_uncertainty(dataset: xr.Dataset, result: DenoisedCube, dims: _Dims, name: str) -> None:
+    assert result.std is not None
+    attrs: dict[str, Any] = {
+        "long_name": f"standard deviation of {name}",
+        "standard_error_multiplier": 1,
+        "pdf_shape": "gaussian",
+    }
+    units = _units(result.metadata)
+    if units is not None:
+        attrs["units"] = units
+    estimate = dataset[name].attrs
+    if "standard_name" in estimate:
+        attrs["standard_name"] = f"{estimate['standard_name']} standard_error"
+    attrs |= _add_correlation(dataset, result, dims)
+    dataset[f"{name}_uncertainty"] = _cube(result.std, dims, attrs)
+
+
+def _add_correlation(dataset: xr.Dataset, result: DenoisedCube, dims: _Dims) -> dict[str, Any]:
+    """Add one correlation matrix per axis; return the attributes that point at them."""
+    rows, cols, _ = result.estimate.shape
+    window = correlation.window_sides(result.settings, "window") or (rows, cols)
+    step = correlation.window_sides(result.settings, "step") or window
+    matrices = {dims.band: correlation.along_bands(result)}
+    level = correlation.pixel_level(result)
+    for dim, size, side, stride in zip(
+        (dims.row, dims.col), (rows, cols), window, step, strict=True
+    ):
+        if size <= _MAX_MATRIX:
+            matrices[dim] = correlation.along_pixels(size, side, stride, level)
+    attrs: dict[str, Any] = {}
+    for number, (dim, matrix) in enumerate(matrices.items(), start=1):
+        variable = f"err_corr_{dim}"
+        about = {"long_name": f"mean error correlation along {dim}", "units": "1"}
+        dataset[variable] = ((f"{dim}_2", dim), matrix.astype(np.float32), about)
+        attrs[f"err_corr_{number}_dim"] = dim
+        attrs[f"err_corr_{number}_form"] = "err_corr_matrix"
+        attrs[f"err_corr_{number}_params"] = [variable]
+        attrs[f"err_corr_{number}_units"] = ["1"]
+    attrs["comment"] = (
+        "Errors are correlated between the bands of a pixel, and between pixels less than two "
+        f"windows of {window[0]} x {window[1]} pixels apart. The matrices are means over the scene "
+        "and their product is an approximation: good for means over pixels of one band, too large "
+        "for means over bands and pixels."
+    )
+    missing = [dim for dim in (dims.row, dims.col) if dim not in matrices]
+    if missing:
+        attrs["comment"] += f" Not stated along {' and '.join(missing)}, for size."
+    return attrs
+
+
+def _starts(size: int, window: int, step: int) -> np.ndarray:
+    """Return the first pixel of every window: steps from 0, and one that ends on the edge."""
+    last = max(size - window, 0)
+    starts = list(range(0, last + 1, step))
+    return np.array(starts if starts[-1] == last else [*starts, last])
+
+
+def _add_windows(dataset: xr.Dataset, result: DenoisedCube) -> None:
+    dims: tuple[str, ...] = ("window_row", "window_col", "window_band")[: result.ranks.ndim]
+    about = {"long_name": "rank of the window", "units": "1"}
+    dataset["rank"] = (dims, result.ranks.astype(np.int32), about)
+    about = {
+        "long_name": "residual variance over what the noise predicts",
+        "comment": "1 where the model fits",
+        "units": "1",
+    }
+    dataset["residual_ratio"] = (dims, result.residual_ratio, about)
+    window = correlation.window_sides(result.settings, "window")
+    step = correlation.window_sides(result.settings, "step")
+    if window is None or step is None:
+        return
+    for axis, what in enumerate(("row", "col")):
+        starts = _starts(result.estimate.shape[axis], window[axis], step[axis])
+        if len(starts) == result.ranks.shape[axis]:
+            about = {"long_name": f"first {what} of the window, from 0", "units": "1"}
+            dataset[f"window_{what}"] = (f"window_{what}", starts.astype(np.int32), about)
+
+
+def _noise(result: DenoisedCube, dims: _Dims) -> xr.Variable:
+    level = np.asarray(result.noise, dtype=float)
+    units = _units(result.metadata)
+    if level.ndim == 2:
+        attrs = {"long_name": "noise covariance between bands"}
+        if units is not None:
+            attrs["units"] = units if units == "1" else f"({units})2"
+        return xr.Variable((dims.band, f"{dims.band}_2"), level, attrs)
+    attrs = {"long_name": "noise standard deviation"}
+    if units is not None:
+        attrs["units"] = units
+    return xr.Variable((dims.band,) if level.ndim else (), level, attrs)
+
+
+def _coordinates(result: DenoisedCube, dims: _Dims) -> dict[str, Any]:
+    labels = result.metadata.get("xarray")
+    if labels:
+        return dict(labels["coords"].coords)
+    attrs: dict[str, Any] = {
+        "standard_name": "radiation_wavelength",
+        "long_name": "band centre",
+        "units": "nm",
+    }
+    bands = result.estimate.shape[2]
+    names = result.metadata.get("band_names")
+    named = {"band_names": list(names)} if names is not None and len(names) == bands else {}
+    coords: dict[str, Any] = {}
+    if dims.band == "band":
+        about = {"long_name": "band number, from 0", "units": "1"} | named
+        coords["band"] = ("band", np.arange(bands, dtype=np.int32), about)
+    else:
+        attrs |= named
+    if result.wavelengths is not None:
+        coords["wavelength"] = (dims.band, np.asarray(result.wavelengths, dtype=float), attrs)
+    return coords
+
+
+def _add_place(dataset: xr.Dataset, metadata: Mapping[str, Any], dims: _Dims, name: str) -> None:
+    """Add x and y, the grid mapping, and the location of pixels that lie on no map."""
+    wkt, transform = metadata.get("crs_wkt"), metadata.get("transform")
+    rows, cols = (dataset.sizes[dim] for dim in (dims.row, dims.col))
+    if transform is not None and transform[1] == 0 and transform[3] == 0:
+        geographic = bool(wkt) and crs.is_geographic(str(wkt))
+        a, _, c, _, e, f = (float(value) for value in transform)
+        for dim, first, step, size in ((dims.col, c, a, cols), (dims.row, f, e, rows)):
+            about = _axis_attributes(dim == dims.col, geographic, bool(wkt))
+            dataset.coords[dim] = (dim, first + step * (np.arange(size) + 0.5), about)
+    if wkt or transform is not None:
+        mapping = crs.cf_grid_mapping(wkt, transform)
+        dataset["spatial_ref"] = ((), np.int32(0), mapping)
+        if wkt:
+            for variable in (name, f"{name}_uncertainty", "rejected"):
+                if variable in dataset:
+                    dataset[variable].attrs["grid_mapping"] = "spatial_ref"
+    _add_location(dataset, metadata.get("location") or {}, dims)
+
+
+def _axis_attributes(is_x: bool, geographic: bool, known: bool) -> dict[str, str]:
+    if not known:
+        return {"long_name": f"{'x' if is_x else 'y'} of the pixel centre"}
+    if geographic:
+        name, unit = ("longitude", "degrees_east") if is_x else ("latitude", "degrees_north")
+    else:
+        name, unit = f"projection_{'x' if is_x else 'y'}_coordinate", "m"
+    return {"standard_name": name, "units": unit, "axis": "X" if is_x else "Y"}
+
+
+def _add_location(dataset: xr.Dataset, location: Mapping[str, Any], dims: _Dims) -> None:
+    size = (dataset.sizes[dims.row], dataset.sizes[dims.col])
+    names = {"lat": ("latitude", "degrees_north"), "lon": ("longitude", "degrees_east")}
+    for key, values in location.items():
+        values = np.asarray(values)
+        if values.ndim != 2:
+            continue
+        if values.shape == size and key in names:
+            name, unit = names[key]
+            about = {"standard_name": name, "units": unit}
+            dataset.coords[key] = ((dims.row, dims.col), values, about)
+        elif values.shape == size and not key.startswith("glt"):
+            dataset[key] = ((dims.row, dims.col), values, {"long_name": key})
+        else:
+            about = {"long_name": "lookup of the sensor pixel on the map grid, from 1"}
+            dataset[key] = (("ortho_y", "ortho_x"), values, about)
+
+
+def to_result(dataset: xr.Dataset) -> DenoisedCube:
+    """Return the result that a dataset of `from_result` holds."""
+    from sigmacube.result import DenoisedCube
+
+    name = dataset.attrs.get("sigmacube_variable")
+    if name not in dataset or "sigmacube_axes" not in dataset.attrs:
+        raise ValueError(
+            "no result of sigmacube: the attributes sigmacube_variable and sigmacube_axes are "
+            "missing. It must have been written by DenoisedCube.save."
+        )
+    axes = tuple(str(dataset.attrs["sigmacube_axes"]).split())
+
+    def cube(key: str) -> np.ndarray | None:
+        if key not in dataset:
+            return None
+        return np.ascontiguousarray(dataset[key].transpose(*axes).values)
+
+    estimate = cube(str(name))
+    assert estimate is not None
+    metadata = from_json(str(dataset.attrs["sigmacube_metadata"]))
+    standard = _Dims("y", "x", axes[2], (axes[2], "y", "x"))
+    if axes[:2] != ("y", "x") or axes[2] not in ("band", "wavelength"):
+        metadata["xarray"] = _labels(dataset[name], axes)
+    location = {
+        key: dataset[key].values
+        for key in ("lat", "lon", "elev", "glt_x", "glt_y")
+        if key in dataset.variables and "xarray" not in metadata
+    }
+    metadata |= {"location": location} if location else {}
+    rejected = cube("rejected")
+    noise = dataset["noise"].values
+    return DenoisedCube(
+        estimate=estimate,
+        std=cube(f"{name}_uncertainty"),
+        ranks=dataset["rank"].values,
+        noise=float(noise) if noise.ndim == 0 else noise,
+        residual_ratio=dataset["residual_ratio"].values,
+        rejected=None if rejected is None else rejected.astype(bool),
+        wavelengths=_stored_wavelengths(dataset, standard),
+        metadata=metadata,
+        settings=from_json(str(dataset.attrs["sigmacube_settings"])),
+    )
+
+
+def _stored_wavelengths(dataset: xr.Dataset, dims: _Dims) -> np.ndarray | None:
+    for key in ("wavelength", *spectral.NAMES):
+        if key in dataset.variables and dataset[key].dims == (dims.band,):
+            centres, _, _ = spectral.to_nanometres(
+                list(dataset[key].values), dataset[key].attrs.get("units")
+            )
+            return centres
+    return None
+
+
+def _labels(array: xr.DataArray, roles: tuple[str, ...]) -> dict[str, Any]:
+    """Return what gives a `DataArray` back its dimensions, coordinates and attributes."""
+    return {
+        "dims": [str(dim) for dim in array.dims],
+        "roles": list(roles),
+        "name": array.name,
+        "coords": array.coords.to_dataset(),
+        "attrs": dict(array.attrs),
+    }
+
+
+def from_dataarray(array: xr.DataArray) -> Cube:
+    """Return a `DataArray` as a cube, in the order (row, col, band).
+
+    The band dimension is found by its name (``band``, ``wavelength``, ``channel`` and the like), by
+    a coordinate whose attributes speak of wavelengths, or as the one left beside ``y`` and ``x``.
+    Values are taken as they are. Dimensions, coordinates and attributes are kept under
+    ``metadata["xarray"]`` and come back with `DenoisedCube.to_xarray`.
+
+    Examples
+    --------
+    >>> import numpy as np, xarray as xr
+    >>> array = xr.DataArray(np.zeros((3, 4, 5)), dims=("wavelength", "y", "x"))
+    >>> from_dataarray(array).shape
+    (4, 5, 3)
+    """
+    if array.ndim != 3:
+        raise ValueError(
+            f"Invalid DataArray of {array.ndim} dimensions {array.dims}. "
+            "It must have three: two of the image and one of the bands."
+        )
+    roles = _roles(array)
+    ordered = array.transpose(*roles)
+    band = roles[2]
+    metadata: dict[str, Any] = {"xarray": _labels(array, roles)}
+    for key in ("units", "long_name", "standard_name"):
+        if isinstance(array.attrs.get(key), str):
+            metadata[key] = array.attrs[key]
+    if array.name is not None:
+        metadata["name"] = str(array.name)
+    centres = _band_coordinate(array, band)
+    widths = next((array.coords[k] for k in spectral.FWHM_NAMES if k in array.coords), None)
+    wavelengths = None
+    if centres is not None:
+        units = centres.attrs.get("units")
+        widths_given = None if widths is None else list(np.atleast_1d(widths.values))
+        wavelengths, fwhm, note = spectral.to_nanometres(
+            list(centres.values), units if isinstance(units, str) else None, widths_given
+        )
+        metadata |= {"fwhm": fwhm} if fwhm is not None else {}
+        metadata |= {"wavelength_units": units} if isinstance(units, str) else {}
+        metadata |= {"notes": [note]} if note else {}
+    values = ordered.values
+    mask = _dataarray_mask(array, values, metadata)
+    return Cube(values, wavelengths, mask, metadata | _dataarray_place(array))
+
+
+def _roles(array: xr.DataArray) -> tuple[str, str, str]:
+    """Return the dimensions of (row, col, band)."""
+    names = [str(dim) for dim in array.dims]
+    found = axes_from_names(names)
+    if found is None:
+        lower = [name.lower() for name in names]
+        spectral_dims = [
+            i for i, dim in enumerate(names) if _band_coordinate(array, dim) is not None
+        ]
+        left = [i for i, name in enumerate(lower) if name not in ROW_NAMES | COL_NAMES]
+        generic = [i for i, name in enumerate(lower) if re.fullmatch(r"dim_\d+", name)]
+        if len(spectral_dims) == 1:
+            band = spectral_dims[0]
+        elif len(left) == 1:
+            band = left[0]
+        elif len(generic) == 3:
+            band = 2
+        else:
+            raise ValueError(
+                f"Invalid dimensions {tuple(names)}: the band dimension is not clear. "
+                f"It must be called one of {', '.join(sorted(BAND_NAMES - {'b'}))}."
+            )
+        first, second = (i for i in range(3) if i != band)
+        if lower[first] in COL_NAMES and lower[second] in ROW_NAMES:
+            first, second = second, first
+        found = first, second, band
+    return names[found[0]], names[found[1]], names[found[2]]
+
+
+def _band_coordinate(array: xr.DataArray, dim: str) -> xr.DataArray | None:
+    """Return the coordinate along ``dim`` that holds wavelengths, by name or by attributes."""
+    along = [c for c in array.coords.values() if c.dims == (dim,) and c.dtype.kind in "iuf"]
+    for coordinate in along:
+        about = str(coordinate.attrs.get("standard_name", ""))
+        if "wavelength" in about or str(coordinate.name).lower() in spectral.NAMES:
+            return coordinate
+    for coordinate in along:
+        units = str(coordinate.attrs.get("units", "")).lower().rstrip("s")
+        if units in (
+            "nm",
+            "um",
+            "µm",
+            "nanometer",
+            "nanometre",
+            "micrometer",
+            "micrometre",
+            "micron",
+        ):
+            return coordinate
+    return None
+
+
+def _dataarray_mask(
+    array: xr.DataArray, values: np.ndarray, metadata: dict[str, Any]
+) -> np.ndarray | None:
+    nodata = array.attrs.get("_FillValue", array.attrs.get("missing_value"))
+    if nodata is None:
+        return None
+    metadata["nodata"] = float(nodata)
+    valid = values != np.asarray(nodata, dtype=values.dtype)
+    if values.dtype.kind == "f":
+        valid &= np.isfinite(values)
+    return None if valid.all() else valid
+
+
+def _dataarray_place(array: xr.DataArray) -> dict[str, Any]:
+    key = str(array.attrs.get("grid_mapping", "spatial_ref"))
+    attrs = array.coords[key].attrs if key in array.coords else {}
+    place: dict[str, Any] = {}
+    wkt = attrs.get("crs_wkt") or attrs.get("spatial_ref")
+    if wkt:
+        place["crs_wkt"] = str(wkt)
+    numbers = str(attrs.get("GeoTransform", "")).split()
+    if len(numbers) == 6:
+        c, a, b, f, d, e = (float(number) for number in numbers)
+        place["transform"] = [a, b, c, d, e, f]
+    return place

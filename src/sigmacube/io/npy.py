@@ -1,0 +1,76 @@
+"""NumPy files: .npy (mapped, not read) and .npz."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Callable, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sigmacube.io.source import Source
+from sigmacube.io.variables import Variable, open_variables
+
+__all__ = ["open_npy", "open_npz"]
+
+
+def open_npy(path: Path, *, axes: str | Sequence[str] | None = None) -> Source:
+    """Open a .npy file; axes (row, col, band) unless told otherwise."""
+    try:
+        stored = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (ValueError, OSError, EOFError) as error:
+        raise ValueError(f"{path}: {_reason(error)}") from None
+    if not isinstance(stored, np.ndarray):
+        raise ValueError(f"{path}: no .npy file but an archive. Its suffix must be .npz.")
+    variable = Variable(path.name, stored.shape, stored.dtype, lambda key: stored[key])
+    source = open_variables(path, [variable], variable=path.name, axes=axes)
+    from dataclasses import replace
+
+    metadata = {key: value for key, value in source.metadata.items() if key != "name"}
+    return replace(source, metadata=metadata, lazy=True)
+
+
+def open_npz(
+    path: Path, *, variable: str | None = None, axes: str | Sequence[str] | None = None
+) -> Source:
+    """Open the cube of a .npz archive, with a vector called ``wavelengths`` where there is one."""
+    variables = []
+    try:
+        with zipfile.ZipFile(path) as archive:
+            for member in archive.namelist():
+                if member.endswith(".npy"):
+                    variables.append(_member(path, archive, member))
+    except (zipfile.BadZipFile, ValueError, OSError, EOFError) as error:
+        raise ValueError(f"{path}: {_reason(error)}") from None
+    return open_variables(path, variables, variable=variable, axes=axes)
+
+
+def _member(path: Path, archive: zipfile.ZipFile, member: str) -> Variable:
+    """Return one array of an archive from its header alone."""
+    with archive.open(member) as file:
+        version = np.lib.format.read_magic(file)
+        read = np.lib.format.read_array_header_1_0
+        if version != (1, 0):
+            read = np.lib.format.read_array_header_2_0
+        shape, _, dtype = read(file)
+    name = member.removesuffix(".npy")
+
+    @cache
+    def whole() -> np.ndarray:
+        try:
+            with np.load(path, allow_pickle=False) as content:
+                return np.asarray(content[name])
+        except (zipfile.BadZipFile, ValueError, OSError, EOFError) as error:
+            raise ValueError(f"{path}: {name}: {_reason(error)}") from None
+
+    load: Callable[[Any], np.ndarray] = lambda key: whole()[key]  # noqa: E731
+    return Variable(name, shape, dtype, load)
+
+
+def _reason(error: Exception) -> str:
+    text = " ".join(str(error).split())
+    if "pickle" in text.lower():
+        return "it holds pickled Python objects, which are never loaded. It must hold numbers."
+    return f"not readable as a NumPy file ({text or type(error).__name__})."

@@ -1,0 +1,208 @@
+"""Results as rasters: an ENVI or GeoTIFF pair, with what has no raster form as JSON beside it.
+
+``name`` and ``name_uncert`` hold the estimate and its standard deviation, ``name_windows`` the rank
+and the residual ratio of every window, ``name_rejected`` the elements that a robust solver set
+aside, and ``name.hdr.sigmacube.json`` or ``name.tif.sigmacube.json`` noise, settings, version and
+the input's metadata.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from sigmacube._version import __version__
+from sigmacube.io import envi, geotiff
+from sigmacube.io.metadata import NOT_TEXT, read_sidecar, sidecar, to_json
+from sigmacube.io.source import Source
+
+if TYPE_CHECKING:
+    from sigmacube.result import DenoisedCube
+
+__all__ = ["ENVI", "GEOTIFF"]
+
+
+class _Rasters(ABC):
+    """What ENVI and GeoTIFF results share: which parts there are, and their order."""
+
+    def parts(self, path: Path, *, uncertainty: bool, rejected: bool) -> list[str]:
+        """Return the endings of the rasters' names, that of the estimate last."""
+        parts = ["_windows"]
+        parts += ["_rejected"] if rejected else []
+        parts += ["_uncert"] if uncertainty else []
+        return [*parts, ""]
+
+    def files(self, path: Path, *, uncertainty: bool, rejected: bool) -> list[Path]:
+        parts = self.parts(path, uncertainty=uncertainty, rejected=rejected)
+        named = [file for part in parts for file in self.raster(path, part)]
+        return [sidecar(path), *named]
+
+    def write(
+        self, result: DenoisedCube, names: Mapping[Path, Path], path: Path, dtype: str
+    ) -> None:
+        version = str(result.settings.get("version", __version__))
+        text = to_json(_document(result, version), indent=1)
+        names[sidecar(path)].write_text(text + "\n", encoding="utf-8")
+        window_metadata = {"band_names": _window_names(result)}
+        windows = _window_maps(result)
+        self.put(names, path, "_windows", windows, "float32", "Windows", window_metadata, result)
+        if result.rejected is not None:
+            flags = result.rejected.astype(np.uint8)
+            self.put(names, path, "_rejected", flags, "uint8", "Rejected", result.metadata, result)
+        if result.std is not None:
+            what = "Standard deviation of the estimate"
+            self.put(names, path, "_uncert", result.std, dtype, what, result.metadata, result)
+        what = f"Estimate, sigmacube {version}"
+        self.put(names, path, "", result.estimate, dtype, what, result.metadata, result)
+
+    def read(self, path: Path) -> DenoisedCube:
+        from sigmacube.result import DenoisedCube
+
+        document = read_sidecar(path)
+        if not document:
+            raise ValueError(f"no result of sigmacube: {sidecar(path).name} is missing beside it.")
+        noise = np.asarray(document["noise"], dtype=float)
+        source = self.get(path, "")
+        windows = _native(self.get(path, "_windows"))
+        ranks, ratio = np.split(windows, 2, axis=2)
+        if not document["cuts_bands"]:
+            ranks, ratio = ranks[:, :, 0], ratio[:, :, 0]
+        return DenoisedCube(
+            estimate=_native(source),
+            std=_native(self.get(path, "_uncert")) if document["uncertainty"] else None,
+            ranks=ranks.astype(np.int32),
+            noise=float(noise) if noise.ndim == 0 else noise,
+            residual_ratio=np.ascontiguousarray(ratio),
+            rejected=_native(self.get(path, "_rejected")) == 1 if document["rejected"] else None,
+            wavelengths=source.wavelengths,
+            metadata=document["metadata"],
+            settings=document["settings"],
+        )
+
+    @abstractmethod
+    def raster(self, path: Path, part: str) -> list[Path]:
+        """Return the files of one raster."""
+
+    @abstractmethod
+    def get(self, path: Path, part: str) -> Source:
+        """Open one raster."""
+
+    @abstractmethod
+    def put(
+        self,
+        names: Mapping[Path, Path],
+        path: Path,
+        part: str,
+        values: np.ndarray,
+        dtype: str,
+        what: str,
+        metadata: Mapping[str, Any],
+        result: DenoisedCube,
+    ) -> None:
+        """Write one raster."""
+
+
+def _native(source: Source) -> np.ndarray:
+    return np.ascontiguousarray(source.read().values, dtype=source.value_dtype)
+
+
+def _document(result: DenoisedCube, version: str) -> dict[str, Any]:
+    return {
+        "sigmacube": version,
+        "settings": dict(result.settings),
+        "metadata": {k: v for k, v in result.metadata.items() if k not in NOT_TEXT},
+        "noise": result.noise,
+        "uncertainty": result.std is not None,
+        "rejected": result.rejected is not None,
+        "cuts_bands": result.ranks.ndim == 3,
+    }
+
+
+def _window_maps(result: DenoisedCube) -> np.ndarray:
+    shape = (*result.ranks.shape[:2], -1)
+    maps = (result.ranks.reshape(shape), result.residual_ratio.reshape(shape))
+    return np.concatenate([np.asarray(m, dtype=np.float32) for m in maps], axis=2)
+
+
+def _window_names(result: DenoisedCube) -> list[str]:
+    layers = 1 if result.ranks.ndim == 2 else result.ranks.shape[2]
+    number = [""] if layers == 1 else [f" {i}" for i in range(layers)]
+    return [f"{what}{n}" for what in ("rank", "residual ratio") for n in number]
+
+
+class _Envi(_Rasters):
+    """``name`` with ``name.hdr``; or ``name.img`` where the user gave that."""
+
+    def raster(self, path: Path, part: str) -> list[Path]:
+        suffix = path.suffix if path.suffix.lower() != ".hdr" else ""
+        stem = f"{path.stem}{part}"
+        data, header = path.with_name(stem + suffix), path.with_name(f"{stem}.hdr")
+        return [header, data] if suffix else [data, header]
+
+    def get(self, path: Path, part: str) -> Source:
+        return envi.open_source(self.raster(path, part)[-1])
+
+    def put(
+        self,
+        names: Mapping[Path, Path],
+        path: Path,
+        part: str,
+        values: np.ndarray,
+        dtype: str,
+        what: str,
+        metadata: Mapping[str, Any],
+        result: DenoisedCube,
+    ) -> None:
+        files = {file.suffix.lower() == ".hdr": names[file] for file in self.raster(path, part)}
+        envi.write_raster(
+            files[False],
+            files[True],
+            values,
+            dtype=dtype,
+            description=what,
+            metadata=metadata,
+            wavelengths=None if part == "_windows" else result.wavelengths,
+        )
+
+
+class _GeoTiff(_Rasters):
+    """``name.tif`` and ``name_uncert.tif``."""
+
+    def raster(self, path: Path, part: str) -> list[Path]:
+        return [path.with_name(f"{path.stem}{part}{path.suffix}")]
+
+    def get(self, path: Path, part: str) -> Source:
+        return geotiff.open_source(self.raster(path, part)[0])
+
+    def put(
+        self,
+        names: Mapping[Path, Path],
+        path: Path,
+        part: str,
+        values: np.ndarray,
+        dtype: str,
+        what: str,
+        metadata: Mapping[str, Any],
+        result: DenoisedCube,
+    ) -> None:
+        tags = {
+            "sigmacube_metadata": to_json(metadata),
+            "sigmacube_settings": to_json(result.settings),
+        }
+        geotiff.write_raster(
+            names[self.raster(path, part)[0]],
+            values,
+            dtype=dtype,
+            description=what,
+            metadata=metadata,
+            wavelengths=None if part == "_windows" else result.wavelengths,
+            tags=None if part == "_windows" else tags,
+        )
+
+
+ENVI = _Envi()
+GEOTIFF = _GeoTiff()

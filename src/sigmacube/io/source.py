@@ -1,0 +1,269 @@
+"""A cube on disk: what it is, and any block of its rows and columns as physical values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sigmacube.cube import Cube
+from sigmacube.io.metadata import PER_BAND
+
+__all__ = ["Source", "parse_bands"]
+
+#: Elements read at a time when a whole cube is read: 64 MB of float64.
+_BLOCK = 8_000_000
+
+
+@dataclass(frozen=True, eq=False)
+class Source:
+    """A cube in a file, opened but not read.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> stored = np.arange(24, dtype="i2").reshape(2, 3, 4)
+    >>> source = Source(Path("x"), (2, 3, 4), stored.dtype, lambda r, c: stored[r, c], scale=0.1)
+    >>> source.read_block(slice(0, 1), slice(1, 3)).shape
+    (1, 2, 4)
+    """
+
+    path: Path
+    shape: tuple[int, int, int]
+    """(rows, cols, bands)."""
+    dtype: np.dtype
+    """Type of the stored values."""
+    load: Callable[[slice, slice], np.ndarray]
+    """Stored values (row, col, band) of a block of rows and columns."""
+    wavelengths: np.ndarray | None = None
+    """(bands,) nm."""
+    good_bands: np.ndarray | None = None
+    """(bands,) bool, False for the bad ones."""
+    nodata: float | None = None
+    """Stored value that means no data."""
+    scale: float | np.ndarray | None = None
+    """Physical value = stored * scale + offset; scalars or one per band."""
+    offset: float | np.ndarray | None = None
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    lazy: bool = False
+    """Whether `load` gives views of a memory map, so that a whole cube need not be read."""
+
+    def __post_init__(self) -> None:
+        if min(self.shape) < 1:
+            raise ValueError(f"{self.path}: empty cube of shape {self.shape}.")
+        if self.dtype.kind not in "iuf":
+            raise ValueError(
+                f"{self.path}: values of type {self.dtype} are not supported. "
+                "They must be real integers or floats."
+            )
+
+    @property
+    def value_dtype(self) -> np.dtype:
+        """Type of the physical values: the stored one unless a scale or an offset applies."""
+        if self.scale is None and self.offset is None:
+            return self.dtype.newbyteorder("=")
+        return np.result_type(self.dtype.newbyteorder("="), np.float32)
+
+    def read_block(self, rows: slice = slice(None), cols: slice = slice(None)) -> Cube:
+        """Read a block of rows and columns; the metadata stay those of the whole cube."""
+        stored = self.load(rows, cols)
+        return self._cube(self._physical(stored), _compact(self._valid(stored)))
+
+    def read(self) -> Cube:
+        """Read the whole cube, block by block; a memory map without scale stays one."""
+        rows, cols, bands = self.shape
+        everything = slice(None)
+        plain = self.scale is None and self.offset is None
+        if self.lazy and plain and not self._needs_pass():
+            return self._cube(self.load(everything, everything), self._band_mask())
+        valid = np.ones(self.shape, dtype=bool) if self._needs_pass() else None
+        values = None if self.lazy and plain else np.empty(self.shape, self.value_dtype)
+        step = max(1, _BLOCK // (cols * bands))
+        for start in range(0, rows, step):
+            block = slice(start, min(start + step, rows))
+            stored = self.load(block, everything)
+            if values is not None:
+                values[block] = self._physical(stored)
+            if valid is not None:
+                valid[block] = self._valid(stored)
+        if values is None:
+            values = self.load(everything, everything)
+        return self._cube(values, self._band_mask() if valid is None else _compact(valid))
+
+    def select_bands(self, bands: Any) -> Source:
+        """Return the same source with some of its bands; see `parse_bands`."""
+        index = parse_bands(bands, self.shape[2], self.wavelengths)
+        step = np.diff(index)
+        # A slice of a memory map stays a memory map; an index array would copy it.
+        key: Any = index
+        if len(index) == 1 or (step == 1).all():
+            key = slice(int(index[0]), int(index[-1]) + 1)
+        load = self.load
+
+        def pick(item: Any) -> Any:
+            return item[index] if isinstance(item, np.ndarray) and item.ndim == 1 else item
+
+        metadata = dict(self.metadata)
+        for name in PER_BAND:
+            items = metadata.get(name)
+            if isinstance(items, (list, tuple)) and len(items) == self.shape[2]:
+                metadata[name] = [items[i] for i in index]
+        return replace(
+            self,
+            shape=(self.shape[0], self.shape[1], len(index)),
+            load=lambda rows, cols: load(rows, cols)[..., key],
+            wavelengths=pick(self.wavelengths),
+            good_bands=pick(self.good_bands),
+            scale=pick(self.scale),
+            offset=pick(self.offset),
+            metadata=metadata,
+            lazy=self.lazy and isinstance(key, slice),
+        )
+
+    def with_scale(self, scale: float) -> Source:
+        """Return the same source with another scale factor and no offset."""
+        if not (np.isfinite(scale) and scale != 0):
+            raise ValueError(f"Invalid scale {scale}. It must be a finite number other than 0.")
+        metadata = {**self.metadata, "scale_factor": float(scale)}
+        metadata.pop("add_offset", None)
+        factor = None if scale == 1 else float(scale)
+        return replace(self, scale=factor, offset=None, metadata=metadata)
+
+    def with_nodata(self, nodata: float) -> Source:
+        """Return the same source with another no-data value (as stored, before the scale)."""
+        return replace(
+            self, nodata=float(nodata), metadata={**self.metadata, "nodata": float(nodata)}
+        )
+
+    def _physical(self, stored: np.ndarray) -> np.ndarray:
+        if self.scale is None and self.offset is None:
+            return stored
+        values = stored.astype(self.value_dtype)
+        if self.scale is not None:
+            values *= np.asarray(self.scale, dtype=self.value_dtype)
+        if self.offset is not None:
+            values += np.asarray(self.offset, dtype=self.value_dtype)
+        if self.nodata is not None:
+            values[~self._has_data(stored)] = np.nan
+        return values
+
+    def _has_data(self, stored: np.ndarray) -> np.ndarray:
+        if self.dtype.kind == "f":
+            has_data = np.isfinite(stored)
+            if self.nodata is not None and np.isfinite(self.nodata):
+                with np.errstate(over="ignore"):  # beyond the type's range it is infinite
+                    has_data &= stored != self.dtype.type(self.nodata)
+            return has_data
+        # A value outside the integer type's range cannot occur.
+        if self.nodata is None or not float(self.nodata).is_integer():
+            return np.ones(stored.shape, dtype=bool)
+        return stored != int(self.nodata)
+
+    def _valid(self, stored: np.ndarray) -> np.ndarray:
+        valid = self._has_data(stored)
+        return valid if self.good_bands is None else valid & self.good_bands
+
+    def _needs_pass(self) -> bool:
+        """Whether the values must be looked at to know which are valid."""
+        if self.nodata is not None:
+            return True
+        return self.dtype.kind == "f" and self.good_bands is not None and not self.good_bands.all()
+
+    def _band_mask(self) -> np.ndarray | None:
+        if self.good_bands is None or self.good_bands.all():
+            return None
+        return self.good_bands[None, None, :].copy()
+
+    def _cube(self, values: np.ndarray, mask: np.ndarray | None) -> Cube:
+        return Cube(values, self.wavelengths, mask, dict(self.metadata))
+
+
+def _compact(mask: np.ndarray) -> np.ndarray | None:
+    """Return the smallest array that broadcasts to ``mask``; None when everything is valid."""
+    if mask.all():
+        return None
+    for small in (mask[:1, :1, :], mask[:, :, :1]):
+        if np.array_equal(np.broadcast_to(small, mask.shape), mask):
+            return small.copy()
+    return mask
+
+
+def parse_bands(
+    bands: Any, n_bands: int, wavelengths: np.ndarray | Sequence[float] | None = None
+) -> np.ndarray:
+    """Return the indices of the chosen bands.
+
+    Parameters
+    ----------
+    bands
+        Indices from 0, a boolean per band, a slice, or text: ``"0:50,60"`` in indices (the end is
+        left out, as in Python) or ``"450nm:900nm"`` in wavelengths (the end is kept).
+
+    Examples
+    --------
+    >>> parse_bands("0:3,7", 10).tolist()
+    [0, 1, 2, 7]
+    >>> parse_bands("450nm:600nm", 4, [400.0, 450.0, 550.0, 650.0]).tolist()
+    [1, 2]
+    """
+    if isinstance(bands, str):
+        index = _bands_from_text(bands, n_bands, wavelengths)
+    elif isinstance(bands, slice):
+        index = np.arange(n_bands)[bands]
+    else:
+        index = np.asarray(bands)
+        if index.dtype == bool:
+            if index.shape != (n_bands,):
+                raise ValueError(
+                    f"Invalid bands: {index.size} flags given for {n_bands} bands. "
+                    "There must be one per band."
+                )
+            index = np.flatnonzero(index)
+    if index.ndim != 1 or index.size == 0 or index.dtype.kind not in "iu":
+        raise ValueError(f"Invalid bands {bands!r}. They must select at least one band.")
+    if index.min() < 0 or index.max() >= n_bands:
+        raise ValueError(
+            f"Invalid bands {bands!r}. They must lie between 0 and {n_bands - 1}, "
+            f"as there are {n_bands} bands."
+        )
+    if len(np.unique(index)) != len(index):
+        raise ValueError(f"Invalid bands {bands!r}. Each band can be chosen once.")
+    return index.astype(np.intp)
+
+
+def _bands_from_text(
+    text: str, n_bands: int, wavelengths: np.ndarray | Sequence[float] | None
+) -> np.ndarray:
+    chosen: list[int] = []
+    for part in text.replace(" ", "").split(","):
+        ends = part.split(":")
+        try:
+            if "nm" in part:
+                if wavelengths is None:
+                    raise ValueError(
+                        f"Invalid bands {text!r}: the cube has no wavelengths. "
+                        "Bands must be given by index."
+                    )
+                low, high = (float(end.removesuffix("nm")) if end else None for end in ends)
+                centres = np.asarray(wavelengths)
+                inside = (centres >= (low or 0)) & (centres <= (np.inf if high is None else high))
+                chosen += np.flatnonzero(inside).tolist()
+            elif len(ends) == 1:
+                chosen.append(int(part))
+            else:
+                start, stop = (int(end) if end else None for end in ends)
+                if (stop or 0) > n_bands or (start or 0) < 0:
+                    chosen += [start or 0, (stop or 1) - 1]  # reported as out of range
+                else:
+                    chosen += range(n_bands)[start:stop]
+        except ValueError as error:
+            if str(error).startswith("Invalid bands"):
+                raise
+            raise ValueError(
+                f"Invalid bands {text!r}. They must be indices or ranges such as '0:50,60' "
+                "or '450nm:900nm'."
+            ) from None
+    return np.array(chosen, dtype=np.intp)

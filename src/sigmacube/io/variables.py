@@ -1,0 +1,314 @@
+"""Files that hold several named arrays: which one is the cube, and what describes it."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sigmacube.io import wavelengths as spectral
+from sigmacube.io.axes import COL_NAMES, ROW_NAMES, axes_from_names, axes_from_shape, parse_axes
+from sigmacube.io.metadata import from_json, merged
+from sigmacube.io.source import Source
+
+__all__ = ["Variable", "open_variables", "choose"]
+
+#: Endings of variables that accompany a cube.
+_COMPANIONS = (
+    "uncertainty",
+    "uncert",
+    "_unc",
+    "_std",
+    "_sigma",
+    "stderr",
+    "standard_error",
+    "rejected",
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Variable:
+    """An array in a file, not read yet."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    load: Callable[[tuple[slice, ...]], np.ndarray]
+    dims: tuple[str | None, ...] = ()
+    attrs: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def base(self) -> str:
+        """The name without its groups, in lower case."""
+        return self.name.rsplit("/", 1)[-1].lower()
+
+    def all(self) -> np.ndarray:
+        """Read the whole array."""
+        return self.load((slice(None),) * len(self.shape))
+
+
+def open_variables(
+    path: Path,
+    variables: Sequence[Variable],
+    *,
+    attrs: Mapping[str, Any] | None = None,
+    variable: str | None = None,
+    axes: str | Sequence[str] | None = None,
+) -> Source:
+    """Return the source of the cube among ``variables``."""
+    attrs = attrs or {}
+    try:
+        cube = choose(path, variables, variable)
+        return _source(path, cube, variables, attrs, axes)
+    except ValueError as error:
+        if str(error).startswith(f"{path}:"):
+            raise
+        raise ValueError(f"{path}: {error}") from None
+
+
+def _describe(variables: Sequence[Variable]) -> str:
+    largest_first = sorted(
+        variables, key=lambda v: (-len(v.shape), -np.prod(v.shape, dtype=object))
+    )
+    found = [f"{v.name} {'x'.join(map(str, v.shape)) or '-'} {v.dtype}" for v in largest_first]
+    shown = ", ".join(found[:8])
+    return (shown or "nothing") + (f" and {len(found) - 8} more" if len(found) > 8 else "")
+
+
+def choose(path: Path, variables: Sequence[Variable], name: str | None = None) -> Variable:
+    """Return the variable that holds the cube: the named one, or the largest that can be one."""
+    if name is not None:
+        wanted = name.strip("/")
+        exact = [v for v in variables if v.name.strip("/") == wanted]
+        found = exact or [v for v in variables if v.base == wanted.lower()]
+        if len(found) != 1:
+            rule = "It must be one of" if not found else "More than one matches it of"
+            raise ValueError(f"{path}: no variable {name!r}. {rule} {_describe(variables)}.")
+        _check_cube(path, found[0])
+        return found[0]
+    attached = {
+        word.lower()
+        for v in variables
+        for word in str(v.attrs.get("ancillary_variables", "")).split()
+    }
+    candidates = [
+        v
+        for v in variables
+        if len(v.shape) == 3
+        and v.dtype.kind in "iuf"
+        and v.base not in attached
+        and not v.base.endswith(_COMPANIONS)
+        and min(v.shape) > 0
+    ]
+    if not candidates:
+        cubic = [v for v in variables if len(v.shape) == 3]
+        if len(cubic) == 1:
+            _check_cube(path, cubic[0])
+        raise ValueError(
+            f"{path}: no cube found. There must be a numeric array of three dimensions; "
+            f"found {_describe(variables)}."
+        )
+    size = max(np.prod(v.shape, dtype=object) for v in candidates)
+    largest = [v for v in candidates if np.prod(v.shape, dtype=object) == size]
+    if len(largest) > 1:
+        raise ValueError(
+            f"{path}: {len(largest)} arrays could be the cube: {_describe(largest)}. "
+            "One must be named with variable (--variable)."
+        )
+    return largest[0]
+
+
+def _check_cube(path: Path, cube: Variable) -> None:
+    if len(cube.shape) != 3:
+        raise ValueError(
+            f"{path}: {cube.name} has {len(cube.shape)} dimensions, shape {cube.shape}. "
+            "A cube must have three."
+        )
+    if cube.dtype.kind not in "iuf":
+        raise ValueError(
+            f"{path}: {cube.name} holds values of type {cube.dtype}. "
+            "They must be real integers or floats."
+        )
+
+
+def _find(
+    variables: Sequence[Variable], names: Sequence[str], sizes: Sequence[int]
+) -> Variable | None:
+    """Return the vector called one of ``names`` whose length is one of ``sizes``."""
+    for name in names:
+        for v in variables:
+            squeezed = [size for size in v.shape if size != 1]
+            if v.base == name and len(squeezed) == 1 and squeezed[0] in sizes:
+                return v
+    return None
+
+
+def _vector(v: Variable) -> np.ndarray:
+    return np.asarray(v.all()).reshape(-1)
+
+
+def _axes(
+    cube: Variable, centres: Variable | None, axes: str | Sequence[str] | None
+) -> tuple[tuple[int, int, int], str | None]:
+    if axes is not None:
+        return parse_axes(axes), None
+    named = axes_from_names(cube.dims) if len(cube.dims) == 3 else None
+    if named is not None:
+        return named, None
+    count = None if centres is None else max(centres.shape)
+    order, note, doubtful = axes_from_shape(cube.shape, count)
+    if doubtful:
+        warnings.warn(f"{cube.name}: {note}.", stacklevel=5)
+    return order, note
+
+
+def _source(
+    path: Path,
+    cube: Variable,
+    variables: Sequence[Variable],
+    attrs: Mapping[str, Any],
+    axes: str | Sequence[str] | None,
+) -> Source:
+    centres = _find(variables, spectral.NAMES, cube.shape)
+    order, note = _axes(cube, centres, axes)
+    bands = cube.shape[order[2]]
+    notes = [note] if note else []
+    metadata: dict[str, Any] = {"source": path.name, "name": cube.name.rsplit("/", 1)[-1]}
+    for key in ("units", "long_name", "standard_name"):
+        if isinstance(cube.attrs.get(key), str):
+            metadata[key] = cube.attrs[key]
+    extra = _per_band(variables, bands, metadata, notes)
+    extra |= _scaling(cube, metadata)
+    _place(cube, variables, attrs, order, metadata)
+    _time(attrs, metadata)
+    if notes:
+        metadata["notes"] = notes
+    if isinstance(attrs.get("sigmacube_metadata"), str):
+        metadata = merged(metadata, from_json(attrs["sigmacube_metadata"]), bands)
+        metadata["denoised"] = from_json(str(attrs.get("sigmacube_settings", "{}")))
+    return Source(
+        path=path,
+        shape=(cube.shape[order[0]], cube.shape[order[1]], bands),
+        dtype=cube.dtype,
+        load=_loader(cube, order),
+        metadata=metadata,
+        **extra,
+    )
+
+
+def _loader(cube: Variable, order: tuple[int, int, int]) -> Callable[[slice, slice], np.ndarray]:
+    def load(rows: slice, cols: slice) -> np.ndarray:
+        key = [slice(None)] * 3
+        key[order[0]], key[order[1]] = rows, cols
+        return np.asanyarray(cube.load(tuple(key))).transpose(order)
+
+    return load
+
+
+def _per_band(
+    variables: Sequence[Variable], bands: int, metadata: dict[str, Any], notes: list[str]
+) -> dict[str, Any]:
+    extra: dict[str, Any] = {}
+    centres = _find(variables, spectral.NAMES, [bands])
+    widths = _find(variables, spectral.FWHM_NAMES, [bands])
+    good = _find(variables, spectral.GOOD_NAMES, [bands])
+    if centres is not None and centres.dtype.kind in "iuf":
+        units = centres.attrs.get("units")
+        units = units if isinstance(units, str) else None
+        if units:
+            metadata["wavelength_units"] = units
+        found, fwhm, note = spectral.to_nanometres(
+            list(_vector(centres)), units, None if widths is None else list(_vector(widths))
+        )
+        extra["wavelengths"] = found
+        if fwhm is not None:
+            metadata["fwhm"] = fwhm
+        notes += [note] if note else []
+    if good is not None:
+        flags = _vector(good) != 0
+        metadata["good_bands"] = flags.tolist()
+        extra["good_bands"] = flags
+    return extra
+
+
+def _scalar(value: Any) -> float | None:
+    try:
+        return float(np.asarray(value).reshape(-1)[0])
+    except (TypeError, ValueError, IndexError):
+        return None
+
+
+def _scaling(cube: Variable, metadata: dict[str, Any]) -> dict[str, Any]:
+    extra: dict[str, Any] = {}
+    for key in ("_FillValue", "missing_value"):
+        nodata = _scalar(cube.attrs[key]) if key in cube.attrs else None
+        if nodata is not None:
+            metadata["nodata"] = nodata
+            extra["nodata"] = nodata
+            break
+    for key, name, neutral in (("scale_factor", "scale", 1.0), ("add_offset", "offset", 0.0)):
+        value = _scalar(cube.attrs[key]) if key in cube.attrs else None
+        if value is not None:
+            metadata[key] = value
+            if value != neutral:
+                extra[name] = value
+    return extra
+
+
+def _place(
+    cube: Variable,
+    variables: Sequence[Variable],
+    attrs: Mapping[str, Any],
+    order: tuple[int, int, int],
+    metadata: dict[str, Any],
+) -> None:
+    """Add the coordinate system and the transform: from the grid mapping, else from x and y."""
+    by_name = {v.base: v for v in variables}
+    mapping = by_name.get(str(cube.attrs.get("grid_mapping", "")).lower())
+    if mapping is not None:
+        wkt = mapping.attrs.get("crs_wkt") or mapping.attrs.get("spatial_ref")
+        if isinstance(wkt, str):
+            metadata["crs_wkt"] = wkt
+        numbers = str(mapping.attrs.get("GeoTransform", "")).split()
+        if len(numbers) == 6:
+            c, a, b, f, d, e = (float(number) for number in numbers)
+            metadata["transform"] = [a, b, c, d, e, f]
+    if "transform" in metadata or len(cube.dims) != 3:
+        return
+    row, col = (by_name.get((cube.dims[axis] or "").lower()) for axis in order[:2])
+    if row is None or col is None or row.base not in ROW_NAMES or col.base not in COL_NAMES:
+        return
+    y, x = _even(row), _even(col)
+    if y is not None and x is not None and not _pixel_index(row, y) and not _pixel_index(col, x):
+        metadata["transform"] = [x[1], 0.0, x[0] - x[1] / 2, 0.0, y[1], y[0] - y[1] / 2]
+
+
+def _even(v: Variable) -> tuple[float, float] | None:
+    """Return (first, step) of evenly spaced coordinates, else None."""
+    if len(v.shape) != 1 or v.shape[0] < 2 or v.dtype.kind not in "iuf":
+        return None
+    values = np.asarray(v.all(), dtype=float)
+    steps = np.diff(values)
+    # Coordinates are often float32: their spacing is even to that precision.
+    if not np.isfinite(steps).all() or steps[0] == 0:
+        return None
+    tolerance = 4 * np.finfo(np.float32).eps * np.abs(values).max() + 1e-6 * abs(steps[0])
+    mean = (values[-1] - values[0]) / (len(values) - 1)
+    if np.abs(steps - mean).max() > tolerance:
+        return None
+    return float(values[0]), float(mean)
+
+
+def _pixel_index(v: Variable, first_step: tuple[float, float]) -> bool:
+    return first_step == (0.0, 1.0) and "standard_name" not in v.attrs
+
+
+def _time(attrs: Mapping[str, Any], metadata: dict[str, Any]) -> None:
+    for key in ("time_coverage_start", "acquisition_time", "start_time", "Product_StartTime"):
+        if isinstance(attrs.get(key), str):
+            metadata.setdefault("acquisition_time", attrs[key])
+            return
