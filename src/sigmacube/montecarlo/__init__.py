@@ -1,0 +1,8 @@
+"""Monte Carlo: does the closed form say what repeated noise does to the estimate?"""
+
+from sigmacube.montecarlo.judge import judge
+from sigmacube.montecarlo.result import MonteCarlo
+from sigmacube.montecarlo.run import monte_carlo
+from sigmacube.montecarlo.trials import Trials
+
+__all__ = ["MonteCarlo", "Trials", "judge", "monte_carlo"]
