@@ -1,0 +1,28 @@
+"""Settings that several studies share, so that one Monte Carlo run serves them all."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sigmacube.studies._scenes import Scene
+from sigmacube.studies._setting import Setting
+
+__all__ = ["defaults", "paper_setting"]
+
+
+def defaults(setting: Setting, scene: Scene, noise: float) -> dict[str, dict[str, Any]]:
+    """Return the figures of our defaults, and of two controls on the same trials."""
+    return setting.measure(scene, noise, ("own", "halved", "independent"))
+
+
+def paper_setting(
+    setting: Setting, scene: Scene, noise: float, rank: int = 7
+) -> dict[str, dict[str, Any]]:
+    """Return the figures of the paper's estimator with three closed forms on the same trials."""
+    options = {"rank": rank, "weights": "uniform"}
+    return setting.measure(scene, noise, ("own", "paper", "first order"), options=options)
+
+
+def at_95(figures: dict[str, Any], what: str = "coverage") -> float:
+    """Return one figure at the 95 % level."""
+    return float(figures[what]["0.95"])
