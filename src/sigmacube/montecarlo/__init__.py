@@ -1,4 +1,4 @@
-"""Monte Carlo: does the closed form say what repeated noise does to the estimate?"""
+"""Monte Carlo: the closed form against what repeated noise does to the estimate."""
 
 from sigmacube.montecarlo.judge import judge
 from sigmacube.montecarlo.result import MonteCarlo

@@ -88,6 +88,8 @@ class _Block:
     """(elements of the block,) predicted over actual standard deviation."""
     z: np.ndarray
     """(chosen elements, trials) standardised deviations from the mean."""
+    sampled: np.ndarray
+    """(chosen elements, trials) errors of the same elements."""
 
 
 def _judge_block(
@@ -128,6 +130,7 @@ def _judge_block(
         freedom=float(np.sum(np.square(predicted / _noise_std(trials, start, stop)[known]))),
         ratio=ratio,
         z=np.ascontiguousarray(z[:, picked].T),
+        sampled=np.ascontiguousarray(errors[:, picked].T),
     )
 
 
@@ -211,7 +214,8 @@ def _summary(
     bias = sum(block.squared_means for block in blocks) / elements - variance / count
     z = np.concatenate([block.z for block in blocks])
     freedom = sum(block.freedom for block in blocks)
-    p_values = shapiro_p(z)
+    p_values = shapiro_p(np.concatenate([block.sampled for block in blocks]))
+    rejected = [_share_rejected(p) for p in (p_values, shapiro_p(z))]
     return MonteCarlo(
         trials=count,
         noise=trials.noise,
@@ -234,7 +238,8 @@ def _summary(
         bias=math.sqrt(max(bias, 0.0)),
         degrees_of_freedom=freedom,
         shapiro_p=p_values,
-        shapiro_rejected=float(np.mean(p_values < 0.05)) if len(p_values) else math.nan,
+        shapiro_rejected=rejected[0],
+        shapiro_rejected_z=rejected[1],
         shapiro_limits=binomial_limits(0.05, min(len(p_values), freedom)),
         sample_positions=np.stack(np.unravel_index(chosen, trials.truth.shape), axis=1),
         sample_z=z,
@@ -243,6 +248,10 @@ def _summary(
 
 def _by_level(levels: tuple[float, ...], values: np.ndarray) -> Mapping[float, float]:
     return {level: float(value) for level, value in zip(levels, values, strict=True)}
+
+
+def _share_rejected(p_values: np.ndarray) -> float:
+    return float(np.mean(p_values < 0.05)) if len(p_values) else math.nan
 
 
 def shapiro_p(z: np.ndarray) -> np.ndarray:

@@ -61,9 +61,11 @@ class MonteCarlo:
     degrees_of_freedom: float
     """Sum of (σ / noise)², a fair count of the independent errors in one trial."""
     shapiro_p: np.ndarray
-    """p-values of the Shapiro-Wilk tests of the sampled elements."""
+    """p-values of the Shapiro-Wilk tests of the sampled elements' estimates."""
     shapiro_rejected: float
     """Share of them below .05; 5 % are expected of normal errors."""
+    shapiro_rejected_z: float
+    """The same for deviations over σ; it differs where every trial has its own σ."""
     shapiro_limits: tuple[float, float]
     """Where that share lies with 95 % probability if all errors are normal."""
     sample_positions: np.ndarray
@@ -101,6 +103,7 @@ class MonteCarlo:
             "bias": _number(self.bias),
             "degrees_of_freedom": _number(self.degrees_of_freedom),
             "shapiro_rejected": _number(self.shapiro_rejected),
+            "shapiro_rejected_z": _number(self.shapiro_rejected_z),
             "shapiro_limits": [_number(limit) for limit in self.shapiro_limits],
             "shapiro_elements": len(self.shapiro_p),
         }

@@ -122,6 +122,10 @@ class Trials:
             return self._part("sigma", 0, start, stop)
         return np.stack([self._part("sigma", t, start, stop) for t in range(self.count)])
 
+    def first_std(self) -> np.ndarray:
+        """Return (row, col, band) the standard deviations claimed by the first trial."""
+        return self._part("sigma", 0, 0, None).reshape(self.truth.shape)
+
     def error_cubes(self) -> Iterator[np.ndarray]:
         """Yield estimate minus truth of one trial after the other, (row, col, band)."""
         for trial in range(self.count):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -28,7 +29,8 @@ FORMS: Mapping[str, Callable[[Trials], np.ndarray | None]] = {
     "own": lambda trials: None,
     "paper": lambda trials: trials.denoised(0, overlap="ratio").std,
     "first order": lambda trials: trials.denoised(0, finite_noise=False).std,
-    "halved": lambda trials: trials.std().reshape(trials.truth.shape) / 2,
+    "first": lambda trials: trials.first_std(),
+    "halved": lambda trials: trials.first_std() / 2,
     "independent": lambda trials: independent_std(trials.denoised(0)),
     "one for all": lambda trials: _one_for_all(trials),
 }
@@ -115,16 +117,17 @@ class Setting:
             return found
         level = f"{noise:g}" if isinstance(noise, float) else "per band"
         label = f"{scene.name}, noise {level}, {fields.get('options') or 'defaults'}"
+        start = time.perf_counter()
         with self.run_trials(scene, noise, label, **fields) as trials:
             figures = {}
             for form in forms:
                 result = judge(trials, FORMS[form](trials), workers=self.workers)
                 figures[form] = {**result.to_dict(), "qq": quantiles(result)}
-        write_text(kept, json.dumps(figures))
         own = figures[forms[0]]
-        self.say(
-            f"{label}: {own['coverage']['0.95']:.4f}, truth {own['truth_coverage']['0.95']:.4f}"
-        )
+        own["seconds"] = round(time.perf_counter() - start, 1)
+        write_text(kept, json.dumps(figures))
+        mean, truth = (own[key]["0.95"] for key in ("coverage", "truth_coverage"))
+        self.say(f"{label}: {mean:.4f}, truth {truth:.4f}, {own['seconds']:.0f} s")
         return figures
 
 
@@ -147,7 +150,7 @@ def quantiles(result: MonteCarlo) -> dict[str, list[float]]:
 
 def _one_for_all(trials: Trials) -> np.ndarray:
     """Return one σ for the whole scene, as large as the mean of the true ones."""
-    own = trials.std()
+    own = trials.first_std()
     return np.full(trials.truth.shape, np.sqrt(np.nanmean(np.square(own, dtype=np.float64))))
 
 

@@ -18,7 +18,8 @@ MARGIN = 0.01
 
 def run(setting: Setting) -> Mapping[str, Any]:
     """Measure coverage at 50, 68, 90, 95 and 99 % on every scene."""
-    curves, checks = [], []
+    curves: list[dict[str, Any]] = []
+    checks = []
     for name in setting.scene_names():
         scene = setting.scene(name)
         found = defaults(setting, scene, NOISE)
@@ -34,8 +35,8 @@ def run(setting: Setting) -> Mapping[str, Any]:
             checks.append(Check(f"{name}: mean at {100 * p:g} %", value, p - margin, p + margin))
         for level, value in found["halved"]["coverage"].items():
             p = float(level)
-            checks.append(Check(f"{name}: σ halved, at {100 * p:g} %", value, p - margin, p + margin,
-                                kind="control"))  # fmt: skip
+            what = f"{name}: σ halved, at {100 * p:g} %"
+            checks.append(Check(what, value, p - margin, p + margin, kind="control"))
         if not scene.real:
             for level, value in own["truth_coverage"].items():
                 p = float(level)

@@ -37,7 +37,8 @@ def band_covariance(bands: int, correlation: float) -> np.ndarray:
 def run(setting: Setting) -> Mapping[str, Any]:
     """Measure coverage with the full covariance told, and with its diagonal alone."""
     scene = setting.main_scene()
-    rows, checks = [], []
+    rows: list[dict[str, Any]] = []
+    checks = []
     for correlation in CORRELATIONS:
         covariance = band_covariance(scene.truth.shape[2], correlation)
         told = setting.measure(scene, covariance)["own"]

@@ -28,7 +28,8 @@ def run(setting: Setting) -> Mapping[str, Any]:
     shares = (0.1, 0.3) if setting.quick else IMPULSE_SHARES
     count = 8 if setting.quick else 40
     printed = IMPULSES["indian"]
-    cells, checks = [], []
+    cells: list[dict[str, Any]] = []
+    checks = []
     for noise in noises:
         for share in shares:
             found = _figures(setting, scene, noise, share, count, ROBUST)

@@ -17,38 +17,43 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 NOISES = (0.05, 0.075, 0.1, 0.125)
-# Elements of one scene share windows, so their tests are not independent; and real scenes switch
-# components on and off with the noise. A share up to twice the nominal one counts as normal.
-LARGEST = 0.10
+# Elements of one scene share windows, so their tests are not independent: the share scatters more
+# than a binomial one.
+LARGEST = 0.075
+# On real scenes components near the noise edge come and go, which no normal law describes.
+LARGEST_REAL = 0.10
 
 
 def run(setting: Setting) -> Mapping[str, Any]:
     """Test a random sample of elements per scene and noise level."""
     noises = (0.05, 0.125) if setting.quick else NOISES
-    cells = []
+    cells: list[dict[str, Any]] = []
     for name in setting.scene_names():
         scene = setting.scene(name)
         for noise in noises:
             found = defaults(setting, scene, noise)["own"]
             cells.append({
-                "scene": name, "title": scene.title, "noise": noise,
+                "scene": name, "title": scene.title, "noise": noise, "real": scene.real,
                 "paper_p": SHAPIRO.get(name, {}).get(noise),
                 "rejected": found["shapiro_rejected"], "limits": found["shapiro_limits"],
+                "rejected_z": found["shapiro_rejected_z"],
                 "elements": found["shapiro_elements"], "qq": found["qq"],
             })  # fmt: skip
     control = _laplace_control(setting.trials)
     checks = [
-        Check(f"{c['scene']} σ₀ {c['noise']:g}: share rejected", c["rejected"], 0.0, LARGEST)
+        Check(f"{c['scene']} σ₀ {c['noise']:g}: share rejected", c["rejected_z"], 0.0,
+              LARGEST_REAL if c["real"] else LARGEST)
         for c in cells
-    ]
-    checks.append(Check("Laplace errors: share rejected", control, 0.0, LARGEST, kind="control"))
+    ]  # fmt: skip
+    name = "Laplace errors: share rejected"
+    checks.append(Check(name, control, 0.0, LARGEST_REAL, kind="control"))
     printed = [c["paper_p"] for c in cells if c["paper_p"]]
     return {
         "settings": {"trials": setting.trials, "noise": list(noises)},
         "summary": {
-            "ours": f"{span([100 * c['rejected'] for c in cells], 1)} % of elements rejected at 5 %",
+            "ours": f"{span([100 * c['rejected_z'] for c in cells], 1)} % of elements with p < .05",
             "paper": f"one p per cell, {span(printed, 2)}" if printed else "–",
-            "limit": f"5 % expected, at most {100 * LARGEST:.0f} %",
+            "limit": f"5 % expected; at most {100 * LARGEST:g} % (real: {100 * LARGEST_REAL:g} %)",
         },
         "checks": tuple(checks),
         "data": {"cells": cells, "laplace": control},
@@ -70,14 +75,17 @@ def table(report: Report) -> str:
         rows.append([
             c["title"], f"{c['noise']:g}", "–" if c["paper_p"] is None else f"{c['paper_p']:.2f}",
             f"{c['qq']['single_p'][1]:.2f}", f"{100 * c['rejected']:.1f} %",
+            f"{100 * c['rejected_z']:.1f} %",
             f"{100 * low:.1f} to {100 * high:.1f} %",
             words[f"{c['scene']} σ₀ {c['noise']:g}: share rejected"],
         ])  # fmt: skip
     low, high = binomial_limits(0.05, 1000)
-    rows.append(["control: Laplace errors", "–", "–", "–", f"{100 * report.data['laplace']:.0f} %",
-                 f"{100 * low:.1f} to {100 * high:.1f} %", words["Laplace errors: share rejected"]])  # fmt: skip
+    share = f"{100 * report.data['laplace']:.0f} %"
+    expected = f"{100 * low:.1f} to {100 * high:.1f} %"
+    verdict = words["Laplace errors: share rejected"]
+    rows.append(["control: Laplace errors", "–", "–", "–", share, share, expected, verdict])
     head = ["scene", "σ₀", "paper: p of one element", "ours: p of one element",
-            "**share with p < .05**", "of normal, independent errors", "verdict"]  # fmt: skip
+            "share with p < .05, estimates", "**over own σ**", "of normal, independent errors", "verdict"]  # fmt: skip
     return markdown_table(head, rows)
 
 

@@ -16,11 +16,13 @@ with limits that were set beforehand. *Right* means inside the limits. Each stud
 control, something known to be wrong that the same comparison must catch; it is listed as *wrong, as
 it must be*. The paper is Song et al. (2021); its figures are quoted where it prints them.
 
-*Coverage* is the share of Monte Carlo trials inside the 95 % interval: around the mean of all trials
-(which tests the closed form alone) or around the truth (which also tests the low-rank model). The
-number after ± is its standard deviation over elements; the *least spread* is what sampling with so
-many trials gives to a perfect σ. Real scenes have no truth of their own: as in the paper, the
-denoised scene serves as one. How trials are drawn and judged is told in {doc}`decisions/0012-monte-carlo-trials`.
+*Coverage* is the share of Monte Carlo trials inside the 95 % interval: around the mean of all
+trials (which tests the closed form alone) or around the truth (which also tests the low-rank
+model). The number after ± is its standard deviation over elements; the *least spread* is what
+sampling with so many trials gives to a perfect σ. As in the paper the σ of one observation is
+tested on all trials; on real scenes also each trial's *own σ*, which is what a user has. Real
+scenes have no truth of their own: as in the paper, the denoised scene serves as one. The decision
+records 0012 and 0013 tell how trials are drawn and judged.
 """
 
 

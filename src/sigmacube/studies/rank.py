@@ -21,7 +21,7 @@ def run(setting: Setting) -> Mapping[str, Any]:
     """Measure coverage for fixed ranks and for the noise edge."""
     scene = setting.main_scene()
     ranks = (3, 7, 12) if setting.quick else RANKS
-    points = []
+    points: list[dict[str, Any]] = []
     for rank in ranks:
         found = paper_setting(setting, scene, NOISE, rank)
         points.append({"rank": rank, **{key.replace(" ", "_"): _pick(found[key]) for key in found}})
@@ -64,7 +64,8 @@ def table(report: Report) -> str:
     words = {check.name: check.words for check in report.checks}
     rows = [
         [str(p["rank"]), f"{p['paper']['mean']:.3f}", f"{p['first_order']['mean']:.3f}",
-         f"{p['own']['mean']:.3f}", f"{p['own']['rmse']:.3f}", words[f"rank {p['rank']}: exact form"]]
+         f"{p['own']['mean']:.3f}", f"{p['own']['rmse']:.3f}",
+         words[f"rank {p['rank']}: exact form"]]
         for p in report.data["points"]
     ]  # fmt: skip
     auto = report.data["auto"]

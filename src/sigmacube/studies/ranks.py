@@ -27,7 +27,8 @@ def run(setting: Setting) -> Mapping[str, Any]:
     scene = setting.main_scene()
     noises = (0.05, 0.125) if setting.quick else (0.001, *NOISE_LEVELS)
     strengths = _strengths(scene.truth)
-    rows, checks = [], []
+    rows: list[dict[str, Any]] = []
+    checks = []
     for noise in noises:
         noisy = add_noise(scene.truth, noise, rng=0)
         found = denoise(noisy, noise, uncertainty=False, workers=setting.workers).ranks

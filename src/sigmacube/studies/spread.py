@@ -20,10 +20,10 @@ LABELS = {"own": "closed form", "one for all": "control: one σ for the scene"}
 
 
 def run(setting: Setting) -> Mapping[str, Any]:
-    """Judge the first 10, 25, 50, 100 trials of one series."""
+    """Judge the first 10, 20, 50, 100 trials of one series."""
     scene = setting.main_scene()
-    counts = [n for n in (10, 25, 50, 100) if n <= setting.trials]
-    points = []
+    counts = [n for n in (10, 20, 50, 100) if n <= setting.trials]
+    points: list[dict[str, Any]] = []
     with setting.run_trials(scene, NOISE, f"{scene.name}, spread") as trials:
         for form in LABELS:
             std = FORMS[form](trials)
