@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-__all__ = ["quiet", "note", "progress", "table"]
+__all__ = ["quiet", "note", "progress", "working", "table"]
 
 
 def quiet() -> bool:
@@ -57,15 +57,27 @@ def progress(label: str, *, unit: str = "windows") -> Iterator[Callable[[int, in
 
     def move(done: int, total: int) -> None:
         elapsed = bar.tasks[0].elapsed or 0.0
-        rate = (
-            f"{done / elapsed:,.{0 if done > 10 * elapsed else 1}f} {unit}/s"
-            if elapsed > 0 and done
-            else ""
-        )
-        bar.update(task, completed=done, total=total, rate=rate)
+        digits = 0 if done > 10 * elapsed else 1
+        rate = f"{done / elapsed:,.{digits}f} {unit}/s" if elapsed > 0 and done else ""
+        # After its last window a cube is still put together, which takes a while.
+        what = "Combining" if done == total and unit == "windows" else label
+        bar.update(task, completed=done, total=total, rate=rate, description=what)
 
     with bar:
         yield move
+
+
+@contextmanager
+def working(label: str) -> Iterator[None]:
+    """Show that something is being done, where somebody would see it."""
+    from rich.console import Console
+
+    console = Console(stderr=True)
+    if quiet() or not console.is_terminal:
+        yield
+        return
+    with console.status(label):
+        yield
 
 
 def _bar(console: Any) -> Any:

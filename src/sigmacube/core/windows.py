@@ -92,6 +92,11 @@ class Axis:
             groups.append(CellGroup(cells, w, windows, offsets))
         return tuple(groups)
 
+    def slice(self, window: int) -> slice:
+        """Return the elements of one window."""
+        start = int(self.starts[window])
+        return slice(start, start + self.size)
+
     def overlap(self, a: np.ndarray | int, b: np.ndarray | int) -> np.ndarray:
         """Return how many elements windows ``a`` and ``b`` share."""
         return np.maximum(0, self.size - np.abs(self.starts[a] - self.starts[b]))
@@ -134,10 +139,11 @@ class WindowGrid:
             Shape of the cube.
         window, step
             One int for rows and columns with all bands, or one per axis, ``(rows, cols)`` or
-            ``(rows, cols, bands)``, where None for the bands means all of them.
+            ``(rows, cols, bands)``, where None for the bands means all of them (for the step:
+            band windows side by side).
         """
         sizes = _per_axis("window", window, shape)
-        steps = _per_axis("step", step, shape)
+        steps = _per_axis("step", step, sizes)
         for name, length, size, stride in zip(
             ("rows", "cols", "bands"), shape, sizes, steps, strict=True
         ):
@@ -171,10 +177,7 @@ class WindowGrid:
 
     def slices(self, i: int, j: int, k: int = 0) -> tuple[slice, slice, slice]:
         """Return the part of the cube that window (i, j, k) covers."""
-        axes = (self.rows, self.cols, self.bands)
-        starts = [int(axis.starts[n]) for axis, n in zip(axes, (i, j, k), strict=True)]
-        rows, cols, bands = (slice(s, s + a.size) for s, a in zip(starts, axes, strict=True))
-        return rows, cols, bands
+        return self.rows.slice(i), self.cols.slice(j), self.bands.slice(k)
 
     def coverage(self) -> np.ndarray:
         """Return how many windows cover each pixel (of one band window), φ in the paper."""
@@ -182,16 +185,15 @@ class WindowGrid:
         return rows[:, None] * cols
 
 
-def _per_axis(name: str, value: WindowSpec, shape: tuple[int, int, int]) -> tuple[int, int, int]:
-    """Spell out a size given as an int or per axis."""
-    parts = (value, value, None) if isinstance(value, int | np.integer) else tuple(value)
-    parts = (*parts, None) if len(parts) == 2 else parts
-    if len(parts) != 3 or any(
-        not isinstance(p, int | np.integer) for p in parts[: 3 if parts[-1] is not None else 2]
-    ):
+def _per_axis(name: str, value: WindowSpec, whole: tuple[int, int, int]) -> tuple[int, int, int]:
+    """Spell out a size given as an int or per axis; bands that are not given are ``whole``."""
+    given = tuple(value) if isinstance(value, tuple | list) else (value, value)
+    parts = (*given, None) if len(given) == 2 else given
+    sizes = parts[:2] if parts[-1] is None else parts
+    if len(parts) != 3 or not all(isinstance(p, int | np.integer) for p in sizes):
         raise ValueError(
             f"Invalid {name} {value!r}. It must be an int, (rows, cols) or (rows, cols, bands) of "
             "ints, with None for all bands."
         )
-    sizes = [length if p is None else int(p) for p, length in zip(parts, shape, strict=True)]
-    return sizes[0], sizes[1], sizes[2]
+    rows, cols, bands = (w if p is None else int(p) for p, w in zip(parts, whole, strict=True))
+    return rows, cols, bands

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import xarray as xr
+from threadpoolctl import threadpool_limits
 
 from sigmacube._version import __version__
 from sigmacube.cube import Cube
@@ -140,6 +141,8 @@ def _global_attributes(result: DenoisedCube, dims: _Dims, name: str) -> dict[str
         "sigmacube_variable": name,
         "sigmacube_axes": f"{dims.row} {dims.col} {dims.band}",
     }
+    if "xarray" in metadata:
+        attrs["sigmacube_labels"] = "of the input"
     if metadata.get("acquisition_time"):
         attrs["time_coverage_start"] = str(metadata["acquisition_time"])
     return attrs
@@ -201,8 +204,9 @@ def _add_correlation(dataset: xr.Dataset, result: DenoisedCube, dims: _Dims) -> 
     rows, cols, _ = result.estimate.shape
     window = correlation.window_sides(result.settings, "window") or (rows, cols)
     step = correlation.window_sides(result.settings, "step") or window
-    matrices = {dims.band: correlation.along_bands(result)}
-    level = correlation.pixel_level(result)
+    with threadpool_limits(limits=1, user_api="blas"):  # the matrices are small
+        matrices = {dims.band: correlation.along_bands(result)}
+        level = correlation.pixel_level(result)
     for dim, size, side, stride in zip(
         (dims.row, dims.col), (rows, cols), window, step, strict=True
     ):
@@ -363,7 +367,7 @@ def to_result(dataset: xr.Dataset) -> DenoisedCube:
     assert estimate is not None
     metadata = from_json(str(dataset.attrs["sigmacube_metadata"]))
     standard = _Dims("y", "x", axes[2], (axes[2], "y", "x"))
-    if axes[:2] != ("y", "x") or axes[2] not in ("band", "wavelength"):
+    if "sigmacube_labels" in dataset.attrs:
         metadata["xarray"] = _labels(dataset[name], axes)
     location = {
         key: dataset[key].values

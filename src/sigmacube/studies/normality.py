@@ -85,7 +85,8 @@ def table(report: Report) -> str:
     verdict = words["Laplace errors: share rejected"]
     rows.append(["control: Laplace errors", "–", "–", "–", share, share, expected, verdict])
     head = ["scene", "σ₀", "paper: p of one element", "ours: p of one element",
-            "share with p < .05, estimates", "**over own σ**", "of normal, independent errors", "verdict"]  # fmt: skip
+            "share with p < .05, estimates", "**over own σ**", "of normal, independent errors",
+            "verdict"]  # fmt: skip
     return markdown_table(head, rows)
 
 

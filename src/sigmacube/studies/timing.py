@@ -127,7 +127,12 @@ def draw(report: Report) -> Figure:
             at = [position + 0.27 * (n - 1) for position in range(len(bars))]
             values = [seconds[n] for _, seconds in bars]
             drawn = ax.barh(at, values, height=0.25, color=color, label=label)
-            ax.bar_label(drawn, labels=[f"{v:,.0f} s" if v >= 10 else f"{v:.2f} s" for v in values], padding=3, fontsize=9)
+            ax.bar_label(
+                drawn,
+                labels=[f"{v:,.0f} s" if v >= 10 else f"{v:.2f} s" for v in values],
+                padding=3,
+                fontsize=9,
+            )
         ax.set_yticks(range(len(bars)), [label for label, _ in bars])
         ax.invert_yaxis()
         ax.set_xscale("log")

@@ -1,0 +1,55 @@
+"""Scenes shared by the tests."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from threadpoolctl import threadpool_limits
+
+# Two BLAS threads on small matrices, times two test processes, is slower than one each.
+threadpool_limits(1)
+
+DATA = Path(__file__).resolve().parents[1].parent / "shared" / "data"
+
+
+@pytest.fixture(scope="session")
+def data_dir() -> Path:
+    """Folder with the scenes and files kept beside the repository."""
+    if not DATA.is_dir():
+        pytest.skip("the scenes kept beside the repository are not here")
+    return DATA
+
+
+@pytest.fixture(scope="session")
+def indian_pines(data_dir: Path) -> np.ndarray:
+    """Simulated Indian Pines, 145 × 145 × 224, not scaled."""
+    from scipy.io import loadmat
+
+    return loadmat(data_dir / "scenes" / "simu_indian.mat")["simu_indian"]
+
+
+def scale_bands(cube: np.ndarray) -> np.ndarray:
+    """Scale every band to [0, 1], the paper's setting."""
+    low, high = cube.min(axis=(0, 1)), cube.max(axis=(0, 1))
+    return (cube - low) / (high - low)
+
+
+@pytest.fixture(scope="session")
+def indian_crop(indian_pines: np.ndarray) -> np.ndarray:
+    """The crop of the theory's tables: rows 40:100, cols 30:90, bands scaled over the crop."""
+    return scale_bands(indian_pines[40:100, 30:90])
+
+
+def low_rank_cube(
+    shape: tuple[int, int, int], rank: int, rng: np.random.Generator, strength: float = 1.0
+) -> np.ndarray:
+    """A cube that is exactly of low rank, with smooth abundances."""
+    rows, cols, bands = shape
+    y, x = np.mgrid[:rows, :cols] / max(rows, cols)
+    phase = rng.uniform(0, 2 * np.pi, (rank, 2))
+    maps = [
+        np.cos((n + 1) * 3 * x + p) * np.cos((n + 1) * 2 * y + q) for n, (p, q) in enumerate(phase)
+    ]
+    return strength * np.stack(maps, axis=-1) @ rng.normal(size=(rank, bands))
