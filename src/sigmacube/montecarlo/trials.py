@@ -192,7 +192,7 @@ class Trials:
 
 
 def make_trials(
-    truth: Cube | np.ndarray,
+    truth: Cube | np.ndarray | Any,
     noise: float | np.ndarray,
     folder: Path,
     *,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sigmacube.montecarlo.judge import binomial_limits, shapiro_p
+from sigmacube.montecarlo.judging import binomial_limits, shapiro_p
 from sigmacube.studies._cells import defaults
 from sigmacube.studies._paper import SHAPIRO
 from sigmacube.studies._report import Check, Report, Study, markdown_table, span

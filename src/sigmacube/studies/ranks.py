@@ -33,7 +33,7 @@ def run(setting: Setting) -> Mapping[str, Any]:
         noisy = add_noise(scene.truth, noise, rng=0)
         found = denoise(noisy, noise, uncertainty=False, workers=setting.workers).ranks
         told_less = denoise(noisy, 0.8 * noise, uncertainty=False, workers=setting.workers).ranks
-        row = {
+        row: dict[str, Any] = {
             "noise": noise,
             "found": _histogram(found),
             "mean": float(found.mean()),

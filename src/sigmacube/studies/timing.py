@@ -66,7 +66,8 @@ def _seconds(setting: Setting, scene: Scene, options: dict[str, Any]) -> dict[st
         scene, NOISE, f"timing {options}", count=2, rng=1, options=options
     ) as t:
         noisy = t.observation(0)
-    alone, with_sigma = [], []
+    alone: list[float] = []
+    with_sigma: list[float] = []
     for _ in range(3 if setting.quick else 7):
         for uncertainty, times in ((False, alone), (True, with_sigma)):
             start = time.perf_counter()

@@ -115,7 +115,9 @@ def _judge_block(
     picked = np.searchsorted(np.flatnonzero(known) + start, _within(chosen, start, stop))
     predicted = np.sqrt(np.mean(np.square(np.atleast_2d(sigma), dtype=np.float64), axis=0))
     ratio = np.full(stop - start, np.nan, dtype=np.float32)
-    ratio[known] = predicted / np.sqrt(variance) / _inverse_std_bias(count)
+    # Trials that agree to the last bit have no spread to compare with.
+    actual = np.sqrt(np.where(variance > 0, variance, np.nan))
+    ratio[known] = predicted / actual / _inverse_std_bias(count)
     shares, inside = _inside(z, levels)
     _, inside_truth = _inside(errors / sigma, levels)
     return _Block(
@@ -190,7 +192,7 @@ def ratio_limit(count: int) -> float:
     Examples
     --------
     >>> round(ratio_limit(100), 4), round(1 / (2 * 99) ** 0.5, 4)
-    (0.0721, 0.0711)
+    (0.0719, 0.0711)
     """
     if count < 4:
         return math.nan
@@ -204,11 +206,11 @@ def _summary(
     count, elements = trials.count, sum(block.elements for block in blocks)
     if elements == 0:
         raise ValueError("Invalid trials: no element has an estimate and a standard deviation.")
-    mean = sum(block.coverage for block in blocks) / elements
-    square = sum(block.coverage_squared for block in blocks) / elements
+    mean = _total([block.coverage for block in blocks]) / elements
+    square = _total([block.coverage_squared for block in blocks]) / elements
     spread = np.sqrt(np.maximum(square - mean**2, 0))
-    per_trial = sum(block.inside for block in blocks) / elements
-    per_trial_truth = sum(block.inside_truth for block in blocks) / elements
+    per_trial = _total([block.inside for block in blocks]) / elements
+    per_trial_truth = _total([block.inside_truth for block in blocks]) / elements
     ratio = np.concatenate([block.ratio for block in blocks])
     variance = sum(block.variances for block in blocks) / elements
     bias = sum(block.squared_means for block in blocks) / elements - variance / count
@@ -244,6 +246,10 @@ def _summary(
         sample_positions=np.stack(np.unravel_index(chosen, trials.truth.shape), axis=1),
         sample_z=z,
     )
+
+
+def _total(parts: list[np.ndarray]) -> np.ndarray:
+    return np.asarray(np.sum(parts, axis=0))
 
 
 def _by_level(levels: tuple[float, ...], values: np.ndarray) -> Mapping[float, float]:
