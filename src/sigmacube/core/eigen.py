@@ -89,7 +89,8 @@ def _filtered_iteration(
         if cut >= floor:  # the block is too small to hold every component above the floor
             return None
         above = int(np.count_nonzero(values > floor))
-        converged = residual[:above] <= TOLERANCE * (values[:above] - cut)
+        excess = residual[:above] / (TOLERANCE * (values[:above] - cut))
+        converged = excess <= 1
         ready = above if converged.all() else int(np.argmin(converged))
         if ready:  # take them out: the filter then sees a spectrum of smaller range
             found = block[:ready]
@@ -101,9 +102,22 @@ def _filtered_iteration(
             if not locked or not _all_below(gram, floor):
                 return None
             return np.concatenate(locked_values), np.concatenate(locked).T
-        filtered = _chebyshev_filter(gram, block, cut, _safe_degree(values[0] / cut))
+        enough = _needed_degree(excess[ready:], values[: above - ready] / cut)
+        degree = min(enough, _safe_degree(values[0] / cut))
+        filtered = _chebyshev_filter(gram, block, cut, degree)
         values, block, residual = _rayleigh_ritz(gram, _orthonormal(filtered))
     return None
+
+
+def _needed_degree(excess: np.ndarray, strengths: np.ndarray) -> int:
+    """Return the filter degree that should bring all pairs to convergence.
+
+    A filter step shrinks the error of a pair at ``strengths`` times the cut by x + √(x² − 1),
+    x = 2 strengths − 1; ``excess`` is the residual over what is tolerated.
+    """
+    x = 2 * strengths - 1
+    steps = np.log(excess) / np.log(x + np.sqrt(x * x - 1))
+    return int(np.ceil(steps.max())) + 1
 
 
 def _safe_degree(spread: float) -> int:

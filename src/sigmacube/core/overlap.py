@@ -231,8 +231,8 @@ class _Pairs:
     """(line pairs, J, 2 reach + 1, bands) t_ab."""
     influence: np.ndarray
     """(lines, J, rank) scale of the components of U."""
-    output: np.ndarray
-    """(lines, J, rank, bands) output rows of V scaled by influence."""
+    leverage: np.ndarray
+    """(lines, J, bands) b_v."""
 
     @property
     def per_block(self) -> int:
@@ -245,22 +245,27 @@ class _Pairs:
         n, _, n_pixels = coefficients.shape
         total = np.empty((n, n_pixels, terms.shape[1]), dtype=PRECISION)
         for cell in range(n):  # one cell's pairs stay in cache
-            np.matmul(coefficients[cell].T, terms[where[cell]], out=total[cell])
+            np.matmul(coefficients[cell].T, terms.take(where[cell], axis=0), out=total[cell])
         return total
 
     def grams(self, where: np.ndarray, rank: int) -> np.ndarray:
-        """Return the leading block of U_bᵀU_a for pairs at flat positions."""
-        return self.pixels.reshape(-1, *self.pixels.shape[3:])[:, :rank, :rank][where]
+        """Return the leading block of U_bᵀU_a for pairs (c, a, b): (c, a, rank of b, b, rank)."""
+        n_b, n_a = self.pixels.shape[3:]
+        rows = where[:, :, None, :] * n_b + np.arange(rank)[:, None]
+        return self.pixels.reshape(-1, n_a).take(rows, axis=0)[..., :rank]
 
 
-def _pixel_terms(u_a: np.ndarray, u_b: np.ndarray, grams: np.ndarray) -> np.ndarray:
-    """Return s_ab(u) = U^b_u (U_bᵀU_a) U^a_uᵀ, (c, a, b, p), from U of the cells (c, w, r, p)."""
-    n, n_a, rank, n_pixels = u_a.shape
-    terms = grams.reshape(n, n_a, -1, rank) @ u_a
-    terms *= u_b.reshape(n, 1, -1, n_pixels)
-    s = np.empty((n, n_a, u_b.shape[1], n_pixels), dtype=PRECISION)
-    _sum_components(terms.reshape(*s.shape[:3], rank, n_pixels), out=s)
-    return s
+def _pixel_terms(grams: np.ndarray, u_a: np.ndarray, u_b: np.ndarray) -> np.ndarray:
+    """Return s_ab(u) = U^b_u (U_bᵀU_a) U^a_uᵀ, (c, a, b, p).
+
+    From `grams` (c, a, r, b, r), U_a of the cells (c, a, r, p) and U_b (c, r, b, p). Components
+    come before windows, so that the sum over them runs along long rows.
+    """
+    n, n_a, rank, n_b, _ = grams.shape
+    terms = grams.reshape(n, n_a, rank * n_b, rank) @ u_a
+    terms = terms.reshape(n, n_a, rank, n_b, -1)
+    terms *= u_b[:, None]
+    return terms.sum(axis=2)
 
 
 def _cross_terms(scene: _BandCell, run: ParallelMap) -> _Pairs:
@@ -294,7 +299,8 @@ def _cross_terms(scene: _BandCell, run: ParallelMap) -> _Pairs:
                 _pixel_grams(scene.lines, cells[a], cells[b], a, b, sums, out=block)
 
     run(fill, range(n_lines))
-    return _Pairs(index, pixels, bands, influence, output)
+    leverage = np.einsum("ljrv,ljrv->ljv", output, output)
+    return _Pairs(index, pixels, bands, influence, leverage)
 
 
 def _neighbours(line: np.ndarray, reach: int) -> np.ndarray:
@@ -466,47 +472,47 @@ class _Cells:
 
         Written as Σ_ab w_a w_b (s_ab + 1 − a_a − a_b) t_ab, plus terms linear in b, plus Σ s_ab.
         """
-        scale = self._of_windows(pairs.influence[:, :, : self.left.shape[2]])
-        u = _scaled(self.left[:, :, : scale.shape[2]], scale[..., None])
-        rank = u.shape[2]
+        rank = min(self.left.shape[2], pairs.influence.shape[2])
+        scale = self._of_windows(pairs.influence[:, :, :rank])
+        u = _scaled(self.left[:, :, :rank], scale[..., None])
+        by_component = np.ascontiguousarray(u.swapaxes(1, 2))
         w = self.weights.astype(PRECISION)
         a = np.einsum("cwrp,cwrp->cwp", u, u)
         coefficients, positions = [], []
         s_sum = np.zeros_like(w)  # Σ_a w_a w_b s_ab for every b
         for first in range(len(self.lines)):
-            own, others, where = self._pairs_of(first, pairs)
-            s = _pixel_terms(u[:, own], u[:, others], pairs.grams(where, rank))
-            ww = w[:, own, None] * w[:, None, others]
-            per_line = ww.shape[1]
-            ww[:, :, per_line:] *= 2  # a pair of lines stands for both orders
-            c = s + 1
-            c -= a[:, own, None]
-            c -= a[:, None, others]
-            c *= ww
-            coefficients.append(c.reshape(len(c), -1, c.shape[3]))
-            positions.append(where.reshape(len(c), -1))
-            s *= ww
-            s_sum[:, own] += s[:, :, :per_line].sum(axis=2) + s[:, :, per_line:].sum(axis=2) / 2
-            s_sum[:, others][:, per_line:] += s[:, :, per_line:].sum(axis=1) / 2
+            own, others, later, where = self._pairs_of(first, pairs)
+            s = _pixel_terms(pairs.grams(where, rank), u[:, own], by_component[:, :, others])
+            s_sum[:, own] += w[:, own] * np.einsum("cabp,cbp->cap", s, w[:, others])
+            s_later = s[:, :, later.start - own.start :] * w[:, own, None]
+            s_sum[:, later] += w[:, later] * s_later.sum(axis=1)
+            both = 2 * w[:, None, others]  # a pair of lines stands for both orders
+            both[:, :, : own.stop - own.start] /= 2
+            s += (0.5 - a[:, own])[:, :, None]
+            s += (0.5 - a[:, others])[:, None]
+            s *= w[:, own, None]
+            s *= both
+            coefficients.append(s.reshape(len(s), -1, s.shape[3]))
+            positions.append(where.reshape(len(s), -1))
 
         variance = pairs.sum_bands(
             np.concatenate(coefficients, axis=1), np.concatenate(positions, axis=1)
         )
-        v = self._of_windows(pairs.output[:, :, :rank])
-        b = np.einsum("cwrv,cwrv->cwv", v, v)
         mean_a = np.sum(w * a, axis=1, keepdims=True)
+        b = self._of_windows(pairs.leverage)
         variance += np.swapaxes(2 * (w * mean_a - s_sum), 1, 2) @ b
         variance += s_sum.sum(axis=1)[:, :, None]
         return variance
 
-    def _pairs_of(self, first: int, pairs: _Pairs) -> tuple[slice, slice, np.ndarray]:
-        """Return the windows of a line, those of it and later lines, and where their pairs are."""
+    def _pairs_of(self, first: int, pairs: _Pairs) -> tuple[slice, slice, slice, np.ndarray]:
+        """Return the windows of a line, of it and later lines, of later lines; and their pairs."""
         per_line = self.group.windows.shape[1]
         own = slice(first * per_line, (first + 1) * per_line)
         blocks = pairs.index[self.lines[first], self.lines[first:]]
         columns = _pair_index(self.scene.factors.grid.cols, self.group)  # (c, count, count)
         where = blocks[None, None, :, None] * pairs.per_block + columns[:, :, None, :]
-        return own, slice(own.start, None), where.reshape(len(columns), per_line, -1)
+        where = where.reshape(len(columns), per_line, -1)
+        return own, slice(own.start, None), slice(own.stop, None), where
 
     def ratio_variance(self) -> np.ndarray:
         """Return the paper's Σ_ab w_a w_b η_ab σ_a σ_b with σ² = a_u + b_v, (c, p, v)."""
