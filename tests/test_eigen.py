@@ -70,3 +70,10 @@ def test_certificate_counts_the_largest_eigenvalue() -> None:
 def test_neither_floor_nor_count_is_refused() -> None:
     with pytest.raises(ValueError, match="neither floor nor count"):
         leading_eigenpairs(np.eye(3))
+
+
+def test_one_eigenpair_is_not_overwritten_by_the_next_call() -> None:
+    first = leading_eigenpairs(np.diag([9.0, 1.0, 1.0]), floor=4.0)[1]
+    kept = first.copy()
+    leading_eigenpairs(np.diag([1.0, 9.0, 1.0]), floor=4.0)
+    np.testing.assert_array_equal(first, kept)

@@ -213,7 +213,8 @@ def _lapack_range(
         b"L", b"L", b"N", n, _int(kept), at["matrix"], n, at["reflectors"], at["vectors"], n,
         at["work"], n_work, ctypes.byref(info),
     )  # fmt: skip
-    return room.values[:kept][::-1].copy(), np.ascontiguousarray(room.vectors[:kept][::-1].T)
+    # A single row reversed and transposed is contiguous already; the workspace must not leak out.
+    return room.values[:kept][::-1].copy(), room.vectors[:kept][::-1].T.copy(order="C")
 
 
 class _Workspace:
