@@ -69,7 +69,7 @@ def load_scene(name: str, path: str | None, data: Path | None, *, quick: bool = 
     Parameters
     ----------
     name
-        One of `SCENES`, ``"synthetic"``, or any name with a ``path``.
+        One of `SCENES`, ``"fields"``, or any name with a ``path``.
     path
         File to read, with an optional crop: ``scene.mat@0:256,0:256`` (rows, cols).
     data
@@ -78,9 +78,9 @@ def load_scene(name: str, path: str | None, data: Path | None, *, quick: bool = 
         Keep a small part only.
     """
     real = True
-    if name == "synthetic":
-        title, real = "built-in synthetic scene", False
-        values = np.asarray(synthetic.scene((64, 72, 60) if quick else (96, 128, 180)).values)
+    if name == "fields":
+        title, real = "built-in fields", False
+        values = fields((64, 72, 60) if quick else (96, 128, 180))
     elif path is not None:
         known = SCENES.get(name)
         title = known.title if known else TITLES.get(name, name)
@@ -100,6 +100,36 @@ def load_scene(name: str, path: str | None, data: Path | None, *, quick: bool = 
             denoise(scaled, 1.0, rank=7, weights="uniform", uncertainty=False).estimate
         )
     return Scene(name, title, scaled, real)
+
+
+def fields(shape: tuple[int, int, int], rng: int = 0) -> np.ndarray:
+    """Return a scene of fields with one spectrum each: the kind that simulated Indian Pines is.
+
+    Parameters
+    ----------
+    shape
+        (rows, cols, bands).
+    rng
+        Seed.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> cube = fields((30, 40, 20))
+    >>> 2 <= len(np.unique(cube.reshape(-1, 20), axis=0)) <= 9
+    True
+    """
+    rows, cols, bands = shape
+    random = np.random.default_rng(rng)
+    count = max(3, rows * cols // 300)
+    sites = random.random((count, 2)) * (rows, cols)
+    y, x = np.mgrid[:rows, :cols]
+    nearest = np.argmin((y[..., None] - sites[:, 0]) ** 2 + (x[..., None] - sites[:, 1]) ** 2, -1)
+    # Pixels of the synthetic scene, spread over it, lend their spectra.
+    spectra = synthetic.scene((64, 64, bands), endmembers=8, rng=rng).values[4::11, 4::11]
+    library = np.asarray(spectra).reshape(-1, bands)
+    chosen = random.choice(len(library), size=9, replace=False)
+    return library[chosen[random.integers(9, size=count)]][nearest]
 
 
 def scale_bands(values: np.ndarray) -> np.ndarray:

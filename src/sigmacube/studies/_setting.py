@@ -73,7 +73,7 @@ class Setting:
             or (self.data is not None and all((self.data / f).exists() for f in source.files))
         ]
         if "indian" not in found:
-            found.insert(0, "synthetic")
+            found.insert(0, "fields")
         return found + [name for name in self.given if name not in SCENES]
 
     def main_scene(self) -> Scene:

@@ -29,11 +29,10 @@ def run(setting: Setting) -> Mapping[str, Any]:
     """Compare predicted and actual standard deviations of aggregates at places drawn at random."""
     scene = setting.main_scene()
     rng = np.random.default_rng(0)
-    places = 8 if setting.quick else PLACES
     with setting.run_trials(scene, NOISE, f"{scene.name}, functionals") as trials:
         result = trials.denoised(0, workers=setting.workers)
         weights = {
-            kind: [_weights(kind, scene.truth.shape, rng) for _ in range(places)] for kind in LABELS
+            kind: [_weights(kind, scene.truth.shape, rng) for _ in range(PLACES)] for kind in LABELS
         }
         actual = _actual(trials, weights)
         rows: list[dict[str, Any]] = []
@@ -42,12 +41,12 @@ def run(setting: Setting) -> Mapping[str, Any]:
             naive = np.array([_naive(w, result.std) for w in each])
             rows.append({
                 "kind": kind, "ratio": _pooled(predicted, actual[kind]),
-                "naive": _pooled(naive, actual[kind]), "places": places,
+                "naive": _pooled(naive, actual[kind]), "places": PLACES,
                 "predicted": predicted.tolist(), "actual": actual[kind].tolist(),
                 "naive_each": naive.tolist(),
             })  # fmt: skip
     # Places are far apart, so their variances are nearly independent estimates.
-    margin = 4 / math.sqrt(2 * (setting.trials - 1) * places)
+    margin = 4 / math.sqrt(2 * (setting.trials - 1) * PLACES)
     checks = []
     for row in rows:
         low, high = 1 - margin, 1 + margin
@@ -58,7 +57,7 @@ def run(setting: Setting) -> Mapping[str, Any]:
         )  # fmt: skip
     return {
         "settings": {"scene": scene.name, "trials": setting.trials, "noise": NOISE,
-                     "places": places},
+                     "places": PLACES},
         "summary": {
             "ours": f"predicted / actual {span([r['ratio'] for r in rows])}",
             "paper": "–",
