@@ -95,10 +95,10 @@ def draw(report: Report) -> Figure:
             gap.plot(levels, [m - p for m, p in zip(mean, levels, strict=True)], "o-", color=color)
             if n == 0:
                 truth = [100 * v for v in curve["truth"].values()]
-                halved = [100 * v for v in curve["halved"].values()]
                 gap.plot(levels, [m - p for m, p in zip(truth, levels, strict=True)], "o--",
                          color=color, mfc="white", label="of the truth (simulated)")  # fmt: skip
-                ax.plot(levels, halved, "x:", color=plots.GREY, label="control: σ halved")
+        halved = [100 * v for v in report.data["curves"][0]["halved"].values()]
+        ax.plot(levels, halved, "x:", color=plots.GREY, label="control: σ halved (simulated)")
         ax.set(xlim=(20, 102), ylim=(20, 102), xlabel="claimed coverage (%)",
                ylabel="achieved coverage (%)")  # fmt: skip
         ax.set_title("Calibration of the intervals")

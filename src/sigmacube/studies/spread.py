@@ -89,7 +89,7 @@ def draw(report: Report) -> Figure:
                     ms=7, label=LABELS[form])  # fmt: skip
         ax.set(xlabel="Monte Carlo trials T", ylabel="spread of coverage over elements")
         ax.set_ylim(0, None)
-        ax.set_title("Nothing left to explain: the spread is that of sampling")
+        ax.set_title("Spread over elements, and the limit that sampling sets")
         ax.legend(loc="best")
     return figure
 

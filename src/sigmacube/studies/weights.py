@@ -84,7 +84,7 @@ def draw(report: Report) -> Figure:
 
     rows = report.data["rows"]
     with plots.style():
-        figure, ax = plt.subplots(figsize=(7.6, 4.0), layout="constrained")
+        figure, ax = plt.subplots(figsize=(8.8, 4.0), layout="constrained")
         for shift, key, color, label in (
             (-0.2, "uniform", plots.GREY, "uniform (the paper)"),
             (0.2, "precision", plots.BLUE, "precision (defaults)"),
