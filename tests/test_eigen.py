@@ -77,3 +77,14 @@ def test_one_eigenpair_is_not_overwritten_by_the_next_call() -> None:
     kept = first.copy()
     leading_eigenpairs(np.diag([1.0, 9.0, 1.0]), floor=4.0)
     np.testing.assert_array_equal(first, kept)
+
+
+def test_results_do_not_share_the_workspace() -> None:
+    """A second call must not change what the first returned, not even for a single vector."""
+    first, second = np.diag([1.0, 9.0, 4.0]), np.diag([7.0, 1.0, 2.0])
+    for request in ({"count": 1}, {"floor": 5.0}, {"count": 2}):
+        values, vectors = leading_eigenpairs(first, **request)
+        before = values.copy(), vectors.copy()
+        leading_eigenpairs(second, **request)
+        np.testing.assert_array_equal(values, before[0])
+        np.testing.assert_array_equal(vectors, before[1])
