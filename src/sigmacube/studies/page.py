@@ -54,7 +54,7 @@ def _section(report: Report, pictures: str) -> str:
     study = load(report.study)
     controls = [check for check in report.checks if check.kind == "control"]
     caught = sum(check.passed for check in controls)
-    facts = ", ".join(f"{key} {_plain(value)}" for key, value in report.settings.items())
+    facts = "; ".join(_fact(key, value) for key, value in report.settings.items())
     how = "quick run" if report.quick else "full run"
     return f"""## {report.title}
 
@@ -64,13 +64,15 @@ def _section(report: Report, pictures: str) -> str:
 
 ![{report.title}]({pictures}/{report.study}.png)
 
-Verdict: **{report.verdict}**; {caught} of {len(controls)} controls caught. {facts}.
+Verdict: **{report.verdict}**; {caught} of {len(controls)} controls caught. Setting: {facts}.
 `{report.command}`, {how} of {_duration(report.seconds)}.
 """
 
 
-def _plain(value: object) -> str:
-    return ", ".join(str(v) for v in value) if isinstance(value, list) else str(value)
+def _fact(key: str, value: object) -> str:
+    between = " × " if key == "shape" else ", "
+    text = between.join(str(v) for v in value) if isinstance(value, list) else str(value)
+    return f"{key.replace('_', ' ')} {text}"
 
 
 def _duration(seconds: float) -> str:

@@ -37,7 +37,7 @@ def run(setting: Setting) -> Mapping[str, Any]:
             "noise": noise,
             "found": _histogram(found),
             "mean": float(found.mean()),
-            "true_rank": float(np.mean(np.sum(strengths > 1e-9 * strengths[..., :1], axis=-1))),
+            "true_rank": float(np.mean(np.sum(strengths > 1e-6 * strengths[..., :1], axis=-1))),
             "share": _agreement(found, strengths, noise, scene.truth.shape[2]),
             "control_mean": float(told_less.mean()),
             "control_share": _agreement(told_less, strengths, noise, scene.truth.shape[2]),
