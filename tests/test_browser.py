@@ -11,10 +11,9 @@ import pytest
 pytest.importorskip("bokeh")
 sync_api = pytest.importorskip("playwright.sync_api")
 
-from viewing import SHAPE, Running, make_result
-
 from sigmacube.io import read_result
 from sigmacube.report import write_report
+from viewing import SHAPE, Running, make_result
 
 pytestmark = pytest.mark.browser
 

@@ -16,13 +16,13 @@ import pytest
 pytest.importorskip("bokeh")
 
 from bokeh.document import Document as BokehDocument
-from viewing import NOISE, SHAPE, Running, make_result
 
 from sigmacube.io.pieces import open_observed, open_result
 from sigmacube.viewer import guard, picture, spectra
 from sigmacube.viewer.app import MAX_PINS, Document
 from sigmacube.viewer.picture import Part
 from sigmacube.viewer.spectra import Region
+from viewing import NOISE, SHAPE, Running, make_result
 
 
 @pytest.fixture(scope="module")
