@@ -59,8 +59,8 @@ def table(rows: Iterable[tuple[str, str]], *, title: str | None = None, err: boo
 
 
 @contextmanager
-def progress(label: str) -> Iterator[Callable[[int, int], None] | None]:
-    """Yield a function ``(done, total)`` that moves a bar with windows per second and time left.
+def progress(label: str, *, unit: str = "windows") -> Iterator[Callable[[int, int], None] | None]:
+    """Yield a function ``(done, total)`` that moves a bar with a rate and the time left.
 
     None where nobody would see it: with ``--quiet``, or when standard error is no terminal.
     """
@@ -75,8 +75,10 @@ def progress(label: str) -> Iterator[Callable[[int, int], None] | None]:
 
     def move(done: int, total: int) -> None:
         elapsed = bar.tasks[0].elapsed or 0.0
-        rate = f"{done / elapsed:,.0f} windows/s" if elapsed > 0 and done else ""
-        what = label if done < total else "Combining"
+        digits = 0 if done > 10 * elapsed else 1
+        rate = f"{done / elapsed:,.{digits}f} {unit}/s" if elapsed > 0 and done else ""
+        # After its last window a cube is still put together, which takes a while.
+        what = "Combining" if done == total and unit == "windows" else label
         bar.update(task, completed=done, total=total, rate=rate, description=what)
 
     with bar:

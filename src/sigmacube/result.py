@@ -14,6 +14,7 @@ from sigmacube.measured import Measured
 
 if TYPE_CHECKING:
     import xarray as xr
+    from matplotlib.axes import Axes
 
 __all__ = ["DenoisedCube"]
 
@@ -106,3 +107,31 @@ class DenoisedCube(Measured):
         from sigmacube import io
 
         return io.write(self, path, **options)
+
+    def plot(self, *, observed: Any = None) -> np.ndarray:
+        """Draw the scene, its standard deviation and the ranks; see `sigmacube.plots.overview`.
+
+        Parameters
+        ----------
+        observed
+            The noisy input, drawn beside the estimate.
+
+        Returns
+        -------
+        ndarray
+            The Axes.
+        """
+        from sigmacube import plots
+
+        return plots.overview(self, observed=observed)
+
+    def plot_spectrum(self, row: int, col: int, **options: Any) -> Axes:
+        """Draw the spectrum of a pixel with its interval; see `sigmacube.plots.spectrum`."""
+        from sigmacube import plots
+
+        return plots.spectrum(self, row=row, col=col, **options)
+
+    def _repr_html_(self) -> str:
+        from sigmacube.summary import repr_html
+
+        return repr_html(self)

@@ -51,8 +51,8 @@ class ErrorModel:
         """Return the (n, n) covariance of Σ weights · estimate for several sets of weights."""
         crops = [_Crop.create(w, self.shape) for w in weights]
         crops = [crop.scaled(self.pixel_scale, self.band_scale) for crop in crops]
-        chosen = [crop.select(self.bands) for crop in crops]
-        return functional_covariance(self.factors, chosen, self.noise_variance)
+        crops = [crop.select(self.bands) for crop in crops]
+        return functional_covariance(self.factors, crops, self.noise_variance)
 
     def spectral_covariance(self, row: int, col: int) -> np.ndarray:
         """Return the (band, band) error covariance of a pixel; NaN for bands without data."""
@@ -68,7 +68,8 @@ class ErrorModel:
     def region_covariance(self, weights: np.ndarray) -> SpectralCovariance:
         """Return the error covariance of Σ weights · spectrum, weights (row, col)."""
         part = region_covariance(self.factors, self._on_pixels(weights), self.noise_variance)
-        return part.expand(self.bands, self.n_bands).scaled(self.band_scale)
+        whole = part.expand(self.bands, self.n_bands)
+        return whole if self.band_scale is None else whole.scaled(self.band_scale)
 
     def band_covariance(
         self, first: np.ndarray, second: np.ndarray, workers: int | None = None
@@ -81,7 +82,7 @@ class ErrorModel:
         with parallel(workers) as run:
             covariance = band_covariance(self.factors, *sides, self.noise_variance, run)
         if self.pixel_scale is not None:
-            covariance = covariance * np.square(self.pixel_scale)[..., None]
+            covariance *= np.square(self.pixel_scale)[..., None]
         return covariance
 
     def support_covariance(
@@ -141,12 +142,11 @@ class ErrorModel:
         absent = np.setdiff1d(np.arange(self.n_bands), self.bands)
         if np.any(rows[:, absent]):
             raise ValueError("Invalid combination: it has a weight on a band without data.")
-        if self.band_scale is not None:
-            rows = rows * self.band_scale
-        return rows[:, self.bands]
+        scale = 1.0 if self.band_scale is None else self.band_scale
+        return (rows * scale)[:, self.bands]
 
     def _on_pixels(self, weights: np.ndarray) -> np.ndarray:
-        """Return weights (row, col) on errors as the windows see them."""
+        """Return weights (row, col) on errors that the factors give, before the pixels' scale."""
         return weights if self.pixel_scale is None else weights * self.pixel_scale
 
 
@@ -182,12 +182,14 @@ class _Crop:
         return cls(int(low[0]), int(low[1]), values)
 
     def scaled(self, pixels: np.ndarray | None, bands: np.ndarray | None) -> _Crop:
-        """Return the weights times factors (row, col) of the cube's pixels and of its bands."""
-        values = self.values if bands is None else self.values * bands
+        """Return the weights times a factor per pixel of the cube and one per band."""
+        values = self.values
         if pixels is not None:
-            rows, cols = values.shape[:2]
-            here = np.s_[self.row : self.row + rows, self.col : self.col + cols]
-            values = values * pixels[here][..., None]
+            rows, cols = (slice(s, s + n) for s, n in zip((self.row, self.col), values.shape[:2],
+                                                          strict=True))  # fmt: skip
+            values = values * pixels[rows, cols, None]
+        if bands is not None:
+            values = values * bands
         return _Crop(self.row, self.col, values)
 
     def select(self, bands: np.ndarray) -> _Crop:
