@@ -179,6 +179,7 @@ def test_draws_follow_pixel_and_band_scales(scaled: sc.DenoisedCube) -> None:
 def test_scales_survive_a_file(scaled: sc.DenoisedCube, tmp_path: Path) -> None:
     scaled.save(tmp_path / "result.nc", keep_factors=True, dtype="float64")
     again = sc.io.read_result(tmp_path / "result.nc")
+    np.testing.assert_allclose(again.noise_scale, scaled.noise_scale, rtol=1e-6)
     weights = {(4, 7, 11): 1.0, (9, 2, 30): -2.0}
     assert again.functional_std(weights) == pytest.approx(scaled.functional_std(weights), rel=1e-4)
 
