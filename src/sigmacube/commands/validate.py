@@ -126,8 +126,8 @@ def _monte_carlo(cube: Cube, noise: Any, solving: dict[str, Any], options: dict[
             **solving,
         )
     if options["plot"] is not None:
-        figure = check.plot_qq()
-        getattr(figure, "figure", figure).savefig(options["plot"], dpi=150)
+        picture: Any = check.plot_qq()
+        getattr(picture, "figure", picture).savefig(options["plot"], dpi=150)
     if options["as_json"]:
         click.echo(check.to_json())
         return
