@@ -88,3 +88,14 @@ def test_results_do_not_share_the_workspace() -> None:
         leading_eigenpairs(second, **request)
         np.testing.assert_array_equal(values, before[0])
         np.testing.assert_array_equal(vectors, before[1])
+
+
+def test_a_fresh_workspace_survives_a_range_without_eigenvalues():
+    """LAPACK reads integers that it has not set there: garbage among them must not crash it."""
+    from sigmacube.core import eigen
+
+    assert not eigen._Workspace(40).integers.any()
+    gram = np.diag(np.arange(1.0, 41.0))
+    values, vectors = leading_eigenpairs(gram, floor=50.0)
+    assert values.shape == (0,)
+    assert vectors.shape == (40, 0)

@@ -226,7 +226,10 @@ class _Workspace:
         self.single = np.empty((size, size), dtype=np.float32)
         self.diagonal, self.beside, self.reflectors = (np.empty(size) for _ in range(3))
         self.values, self.vectors = np.empty(size), np.empty((size, size))  # rows: eigenvectors
-        self.work, self.integers = np.empty(64 * size), np.empty(10 * size, dtype=np.intc)
+        self.work = np.empty(64 * size)
+        # Zeros, not empty: where no eigenvalue lies in the range, dstemr follows integers that it
+        # has not set.
+        self.integers = np.zeros(10 * size, dtype=np.intc)
         self.support = np.empty(2 * size, dtype=np.intc)
         self.at = {name: ctypes.c_void_p(array.ctypes.data) for name, array in vars(self).items()
                    if isinstance(array, np.ndarray)}  # fmt: skip
