@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 
 pytest.importorskip("bokeh")
-sync_api = pytest.importorskip("playwright.sync_api")
+pytest.importorskip("playwright")
 
-from viewing import SHAPE, Running, make_result
+from playwright import sync_api
 
 from sigmacube.io import read_result
 from sigmacube.report import write_report
+from viewing import SHAPE, Running, make_result
 
 pytestmark = pytest.mark.browser
 

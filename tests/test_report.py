@@ -12,12 +12,12 @@ mpl.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
-from viewing import SHAPE, make_result
 
 from sigmacube import plots, report
 from sigmacube.io.pieces import open_result
 from sigmacube.report import write_report
 from sigmacube.summary import key_figures, repr_html
+from viewing import SHAPE, make_result
 
 
 @pytest.fixture(scope="module")

@@ -7,6 +7,7 @@ that were read are kept in a cache of bounded size.
 
 from __future__ import annotations
 
+import itertools
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
@@ -21,7 +22,6 @@ import numpy as np
 
 from sigmacube.core.windows import Axis
 from sigmacube.io.correlation import window_sides
-import itertools
 
 if TYPE_CHECKING:
     import xarray as xr
