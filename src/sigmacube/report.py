@@ -213,7 +213,7 @@ class _Page:
         images = []
         for number, pixel in enumerate(self.pixels, start=1):
             with plots.style():
-                figure = Figure(figsize=(4.6, 3.1), layout="constrained")
+                figure = Figure(figsize=(4.0, 2.8), layout="constrained")
                 self._spectrum(figure.subplots(), pixel, number)
             images.append(_image(figure, "svg", f"Spectrum of pixel {number}"))
         caption = (
@@ -304,7 +304,7 @@ class _Page:
         from matplotlib.figure import Figure
 
         rows, cols = self.result.estimate.shape[:2]
-        width, left, right, below, above = 4.6, 0.62, 0.95, 0.55, 0.34
+        width, left, right, below, above = 4.0, 0.58, 0.9, 0.52, 0.32
         tall = min(max((width - left - right) * rows / cols, 1.2), 6.0)
         height = tall + below + above
         images = []
