@@ -304,7 +304,7 @@ class _Page:
         from matplotlib.figure import Figure
 
         rows, cols = self.result.estimate.shape[:2]
-        width, left, right, below, above = 4.0, 0.58, 0.9, 0.52, 0.32
+        width, left, right, below, above = 4.0, 0.58, 0.98, 0.52, 0.32
         tall = min(max((width - left - right) * rows / cols, 1.2), 6.0)
         height = tall + below + above
         images = []
