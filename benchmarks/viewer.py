@@ -9,6 +9,7 @@ and prints the times that a user waits. The verdict is the worst of the 95 %: be
 from __future__ import annotations
 
 import argparse
+import os
 import shutil
 import subprocess
 import sys
@@ -95,6 +96,7 @@ def measure(path: Path, clicks: int) -> None:
     from sigmacube.io.pieces import open_result
     from sigmacube.viewer.app import Document
 
+    print(f"load of this machine             {os.getloadavg()[0]:7.1f} on {os.cpu_count()} cores")
     before = memory()
     start = time.perf_counter()
     source = open_result(path)

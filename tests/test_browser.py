@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 
 pytest.importorskip("bokeh")
-sync_api = pytest.importorskip("playwright.sync_api")
+pytest.importorskip("playwright")
+
+from playwright import sync_api
 
 from sigmacube.io import read_result
 from sigmacube.report import write_report

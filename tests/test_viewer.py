@@ -102,6 +102,18 @@ class TestSpectra:
         assert spectrum.std_kind == "bound"
         assert np.all(spectrum.std[good] >= exact[good])
 
+    def test_factors_kept_in_the_file_give_the_exact_value(self, result, tmp_path):
+        result.save(tmp_path / "kept.zarr", keep_factors=True)
+        region = Region(10, 20, 5, 4)
+        exact = spectra.exact_region_std(open_result(result), region)
+        with open_result(tmp_path / "kept.zarr") as source:
+            assert "error_model" not in vars(source)
+            page = Document(BokehDocument(), source)
+            page.build()
+            page.choose(region)
+        assert page.current.std_kind == "exact"
+        np.testing.assert_allclose(page.current.std, exact, rtol=1e-4)
+
     def test_too_large_a_region(self, result):
         huge = Region(0, 0, 300, 300)
         with pytest.raises(ValueError, match=r"Invalid region of 300 × 300 pixels"):
@@ -564,14 +576,13 @@ class TestPorts:
 def start_command(*arguments):
     code = "from sigmacube.cli import main; main()"
     env = {**os.environ, "PYTHONUNBUFFERED": "1"}
-    process = subprocess.Popen(
+    return subprocess.Popen(
         [sys.executable, "-c", code, *map(str, arguments)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         env=env,
     )
-    return process
 
 
 class TestCommand:
@@ -591,7 +602,7 @@ class TestCommand:
 
     def test_absent_file(self, tmp_path):
         process = start_command("view", tmp_path / "none.nc", "--no-browser")
-        out, err = process.communicate(timeout=30)
+        _, err = process.communicate(timeout=30)
         assert process.returncode == 2
         assert err == f"Error: {tmp_path / 'none.nc'}: no such file.\n"
 

@@ -208,29 +208,21 @@ class _Page:
         """Return the spectra of a few telling pixels."""
         from matplotlib.figure import Figure
 
-        count = len(self.pixels)
-        if not count:
+        if not self.pixels:
             return _section("Spectra", "<p>No pixel has values.</p>")
-        cols = min(3, count)
-        rows = -(-count // cols)
-        with plots.style():
-            figure = Figure(figsize=(10.2, 2.75 * rows), layout="constrained")
-            axes = figure.subplots(rows, cols, squeeze=False).ravel()
-            for number, (ax, pixel) in enumerate(zip(axes, self.pixels, strict=False), start=1):
-                self._spectrum(ax, pixel, number)
-            for ax in np.delete(axes, np.arange(0, len(axes), cols)):
-                ax.set_ylabel("")
-            for ax in axes[: max(0, count - cols)]:
-                ax.set_xlabel("")
-            for ax in axes[count:]:
-                ax.set_visible(False)
+        images = []
+        for number, pixel in enumerate(self.pixels, start=1):
+            with plots.style():
+                figure = Figure(figsize=(4.0, 2.8), layout="constrained")
+                self._spectrum(figure.subplots(), pixel, number)
+            images.append(_image(figure, "svg", f"Spectrum of pixel {number}"))
         caption = (
             "Estimate with its 95 % interval"
             + (", observed values as dots." if self.observed is not None else ".")
             + " Lines break at bad bands. Classes are groups of similar spectra (k-means); each is "
             "shown by the pixel nearest to its centre."
         )
-        return _section("Spectra", _image(figure, "svg", "Spectra of pixels") + _caption(caption))
+        return _section("Spectra", _grid(images) + _caption(caption))
 
     def why(self) -> str:
         """Return where sigma is large, and why."""
@@ -290,8 +282,9 @@ class _Page:
 
     def settings(self) -> str:
         """Return the settings and what the input said about itself."""
-        skip = ("good_bands", "fwhm", "band_names", "scale_factor", "add_offset", "envi")
-        skip += ("location", "xarray", "map_info", "calibration")
+        # Long lists, and what has no text form.
+        skip = {"good_bands", "fwhm", "band_names", "scale_factor", "add_offset", "envi"}
+        skip |= {"location", "xarray", "map_info", "calibration"}
         blocks = []
         for title, content in (("Options", self.result.settings), ("Input", self.result.metadata)):
             rows = "".join(
@@ -307,19 +300,20 @@ class _Page:
         return self.source.good_bands
 
     def _maps(self, pictures: list[tuple[str, Any]], *, marks: bool = False) -> str:
-        """Draw maps side by side, two in a row, and return them as one image."""
+        """Draw maps of one size, and return them as images side by side."""
         from matplotlib.figure import Figure
 
         rows, cols = self.result.estimate.shape[:2]
-        across = 3 if len(pictures) == 3 else 2
-        down = -(-len(pictures) // across)
-        width = 10.2
-        height = min(max((width / across - 1.1) * rows / cols, 1.5), 6.0) + 0.55
-        with plots.style():
-            figure = Figure(figsize=(width, height * down), layout="constrained")
-            axes = figure.subplots(down, across, squeeze=False).ravel()
-            for ax, (title, draw) in zip(axes, pictures, strict=False):
-                draw(ax)
+        width, left, right, below, above = 4.0, 0.58, 0.98, 0.52, 0.32
+        tall = min(max((width - left - right) * rows / cols, 1.2), 6.0)
+        height = tall + below + above
+        images = []
+        for title, draw in pictures:
+            with plots.style():
+                figure = Figure(figsize=(width, height))
+                # By hand: pictures with and without a colourbar are to have the same size.
+                box = (left / width, below / height, 1 - (left + right) / width, tall / height)
+                ax = draw(figure.add_axes(box))
                 ax.set_title(title or ax.get_title())
                 if self.step > 1:
                     step = self.step
@@ -327,11 +321,8 @@ class _Page:
                         axis.set_major_formatter(lambda value, _, s=step: f"{value * s:g}")
                 if marks:
                     self._mark(ax)
-            for ax in np.delete(axes, np.arange(0, len(axes), across)):
-                ax.set_ylabel("")
-            for ax in axes[len(pictures) :]:
-                ax.set_visible(False)
-        return _image(figure, "png", "Maps of the scene", dpi=130)
+            images.append(_image(figure, "svg", ax.get_title(), dpi=150))
+        return _grid(images)
 
     def _mark(self, ax: Axes) -> None:
         for number, pixel in enumerate(self.pixels, start=1):
@@ -431,9 +422,9 @@ def _telling_pixels(result: DenoisedCube, step: int) -> Iterator[_Pixel]:
         level = np.where(whole, level, np.nan)
         inner = _inner(level)
         for why, at in (("lowest σ", np.nanargmin(inner)), ("highest σ", np.nanargmax(inner))):
-            row, col = np.unravel_index(at, inner.shape)
-            taken.append((int(row), int(col)))
-            yield _Pixel(int(row) * step, int(col) * step, why)
+            place = tuple(int(i) for i in np.unravel_index(at, inner.shape))
+            taken.append((place[0], place[1]))
+            yield _Pixel(place[0] * step, place[1] * step, why)
     for number, (row, col) in enumerate(_class_centres(values[:, :, usable], whole), start=1):
         if (row, col) not in taken:
             taken.append((row, col))
@@ -479,6 +470,10 @@ def _section(title: str, content: str) -> str:
     return f"<section><h2>{escape(title)}</h2>\n{content}</section>"
 
 
+def _grid(images: list[str]) -> str:
+    return f"<div class=grid>{''.join(images)}</div>"
+
+
 def _caption(text: str) -> str:
     return f"<p class=caption>{text}</p>"
 
@@ -513,7 +508,8 @@ def _cite() -> str:
     )
     return _section(
         "How to cite",
-        f"<p>{escape(text)}</p><p class=caption>Page made on {made} by sigmacube {__version__}.</p>",
+        f"<p>{escape(text)}</p>"
+        f"<p class=caption>Page made on {made} by sigmacube {__version__}.</p>",
     )
 
 
@@ -551,11 +547,12 @@ img { display: block; width: 100%; height: auto; }
   margin: 0; }
 .tile { border-left: 3px solid #0072B2; background: #f5f7f9; padding: 7px 11px; }
 .tile dt { font-size: 12.5px; color: #555; }
-.tile dd { margin: 0; font-weight: 600; overflow-wrap: anywhere; }
+.tile dd { margin: 0; font-weight: 600; font-size: 14px; overflow-wrap: anywhere; }
 table { border-collapse: collapse; font-size: 13.5px; font-variant-numeric: tabular-nums; }
 th, td { text-align: left; vertical-align: top; padding: 3px 18px 3px 0;
   border-bottom: 1px solid #e8e8e8; overflow-wrap: anywhere; }
 th { font-weight: 600; }
+.grid { display: grid; grid-template-columns: repeat(auto-fill, minmax(300px, 1fr)); gap: 10px; }
 .narrow { margin-bottom: 16px; }
 .pair { display: flex; flex-wrap: wrap; gap: 28px; align-items: center; }
 .pair > div { flex: 0 1 460px; }
@@ -566,7 +563,8 @@ th { font-weight: 600; }
 @media print {
   @page { margin: 14mm 13mm; }
   body { padding: 0; max-width: none; font-size: 10.5pt; }
-  section, .tile, table { break-inside: avoid; }
+  .grid { grid-template-columns: repeat(2, 1fr); }
+  img, .tile, table, .tiles { break-inside: avoid; }
   h2 { break-after: avoid; margin-top: 18px; }
   .tile { print-color-adjust: exact; -webkit-print-color-adjust: exact; }
 }

@@ -25,7 +25,8 @@ Refusal = tuple[int, str]
 class Headers(Protocol):
     """Request headers: a mapping that can hold several values of one name."""
 
-    def get_list(self, name: str) -> list[str]: ...
+    def get_list(self, name: str) -> list[str]:
+        """Return all values of one name."""
 
 
 def allowed_hosts(port: int) -> tuple[str, str]:

@@ -39,7 +39,7 @@ _DIGITS = {"@value": "printf", "@red": "printf", "@green": "printf", "@blue": "p
 
 def _palette(name: str, picture: Picture) -> Sequence[str]:
     if name == "cividis":
-        steps = int(round(float(picture.high[0] - picture.low[0])))
+        steps = round(float(picture.high[0] - picture.low[0]))
         return palettes.cividis(max(2, min(steps, 256)))
     if name == "diverging":
         return palettes.interp_palette(palettes.RdBu11, 255)
@@ -209,8 +209,8 @@ class SpectrumPane:
         points = plot.scatter("x", "estimate", source=self.points, size=7, alpha=0)
         legend = plot.legend[0]
         legend.update(
-            location="left", background_fill_alpha=0, ncols=3, border_line_alpha=0, padding=2, margin=4, spacing=12, glyph_width=16,
-            label_text_font_size="12px", label_standoff=4,
+            location="left", background_fill_alpha=0, border_line_alpha=0, ncols=3, padding=2,
+            margin=4, spacing=12, glyph_width=16, label_text_font_size="12px", label_standoff=4,
         )  # fmt: skip
         # Outside: inside it would hide what the user came to see.
         plot.center.remove(legend)
@@ -283,6 +283,8 @@ class SpectrumPane:
 def _plain(plot: Any) -> None:
     """Give a figure the looks of the package."""
     plot.toolbar.logo = None
+    # The frame of what has the focus is for those who use the keyboard.
+    plot.stylesheets = [":host(:focus:not(:focus-visible)) { outline: none; }"]
     plot.toolbar_location = "above"
     plot.title.text_font_size = "14px"
     plot.outline_line_color = "#999"
