@@ -13,7 +13,7 @@ import sigmacube as sc
 from conftest import low_rank_cube
 from sigmacube.core.leave_one_out import SolvedScene, leave_one_out, partition
 from sigmacube.core.windows import Axis
-from sigmacube.holdout import holdout
+from sigmacube.validation import holdout
 
 NOISE = 0.03
 

@@ -13,7 +13,7 @@ from sigmacube.commands.denoise import _Noise, _noise, _Rank
 
 if TYPE_CHECKING:
     from sigmacube.cube import Cube
-    from sigmacube.holdout import Holdout
+    from sigmacube.validation import Holdout
 
 _READING = ("variable", "axes", "bands", "scale", "nodata", "data")
 _SOLVING = ("rank", "window", "step", "solver", "workers")
@@ -69,7 +69,7 @@ def command(source: str, method: str, **options: Any) -> None:
 
 def _holdout(cube: Cube, noise: Any, solving: dict[str, Any], options: dict[str, Any]) -> None:
     from sigmacube.console import table
-    from sigmacube.holdout import holdout
+    from sigmacube.validation import holdout
 
     check = holdout(
         cube,
