@@ -200,7 +200,7 @@ class Holdout:
 
     def plot(self) -> Figure:
         """Draw the calibration curve, coverage by band and coverage by brightness."""
-        from sigmacube.validation_figure import draw
+        from sigmacube.holdout_figure import draw
 
         return draw(self)
 
