@@ -8,7 +8,7 @@ DEV := $(VENV)/.dev
 JOBS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench studies docs clean
+.PHONY: help demo test check bench studies docs pictures clean
 
 help:            ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -47,6 +47,9 @@ studies: $(DEV) ## Quick version of every study
 docs: $(DEV)    ## Build the documentation
 	$(BIN)/sphinx-build -q -W --keep-going -b html docs docs/_build/html
 	@echo "docs: docs/_build/html/index.html"
+
+pictures: $(DEV) ## Take the pictures of the report and the viewer (needs chromium)
+	$(BIN)/python docs/figures/pages.py
 
 clean:           ## Remove what the other targets made
 	rm -rf $(VENV) demo docs/_build docs/api .pytest_cache .mypy_cache .ruff_cache .import_linter_cache build dist

@@ -5,7 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sigmacube.core.eigen import _all_below, _filtered_iteration, leading_eigenpairs
+from sigmacube.core.eigen import (
+    _all_below,
+    _filtered_iteration,
+    leading_eigenpairs,
+)
 from sigmacube.core.rank import noise_edge
 
 
@@ -81,6 +85,15 @@ def test_results_do_not_share_the_workspace() -> None:
         leading_eigenpairs(second, **request)
         np.testing.assert_array_equal(values, before[0])
         np.testing.assert_array_equal(vectors, before[1])
+
+
+@pytest.mark.parametrize("size", [3, 30, 224])
+def test_nothing_above_the_floor_gives_nothing(size: int) -> None:
+    noise = np.random.default_rng(0).normal(size=(2 * size, size))
+    gram = noise.T @ noise
+    values, vectors = leading_eigenpairs(gram, floor=2 * np.linalg.norm(gram, 2))
+    assert values.shape == (0,)
+    assert vectors.shape == (size, 0)
 
 
 def test_a_fresh_workspace_survives_a_range_without_eigenvalues():

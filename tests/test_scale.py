@@ -18,7 +18,7 @@ import sigmacube as sc
 from sigmacube import io
 from sigmacube.core import windows
 from sigmacube.core.parallel import parallel
-from sigmacube.core.survey import Survey, reader
+from sigmacube.core.survey import SettledNoise, Survey, reader
 from sigmacube.core.windows import WindowGrid
 from sigmacube.pipeline import Options, per_window, pool_correlation, solve_part, take_survey
 from sigmacube.result import DenoisedCube
@@ -126,13 +126,17 @@ def test_tiles_with_other_options(options: dict[str, Any], cube: np.ndarray) -> 
         assert_part_is_same(read, survey, chosen, expected, tile)
 
 
-@pytest.mark.parametrize("kind", ["per band", "covariance", "estimated"])
+@pytest.mark.parametrize("kind", ["per band", "covariance", "estimated", "signal", "photons"])
 def test_tiles_with_other_noise(kind: str, cube: np.ndarray) -> None:
     bands = np.arange(SHAPE[2])
     noise: Any = {
         "per band": np.linspace(0.03, 0.07, SHAPE[2]),
         "covariance": 0.05**2 * 0.6 ** np.abs(bands[:, None] - bands),
         "estimated": None,
+        "signal": sc.SignalNoise(4e-3, 1e-3),
+        "photons": sc.SignalNoise(
+            np.full(SHAPE[2], 4e-3), 1e-3, correlation=0.5 ** np.abs(bands[:, None] - bands)
+        ),
     }[kind]
     options = Options(**WINDOW)
     expected = sc.denoise(cube, noise, **WINDOW)
@@ -155,7 +159,7 @@ def test_tiles_with_a_mask_and_integers() -> None:
 
 def test_large_scenes_sample_the_same_noise_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Beyond the size of a mosaic and of a block, survey and pooled correlation are sampled."""
-    monkeypatch.setattr("sigmacube.core.survey.MOSAIC", 32)
+    monkeypatch.setattr("sigmacube.core.survey.MOSAIC", 40)
     monkeypatch.setattr("sigmacube.core.survey.STREAMED", 20_000)
     cube = np.nan_to_num(noisy_cube())
     cube[..., 3] = np.nan
@@ -541,7 +545,7 @@ def test_nonsense_tile_is_refused(text: Any) -> None:
     "options",
     [{"mode": "magic"}, {"workers": 0}, {"scheduler": "nowhere"}, {"dtype": "int8"},
      {"solver": lambda patch: patch}],
-    ids=str,
+    ids=lambda options: "".join(options),
 )  # fmt: skip
 def test_nonsense_options_are_refused(
     options: dict[str, Any], source: Path, tmp_path: Path
@@ -552,7 +556,7 @@ def test_nonsense_options_are_refused(
 
 
 def test_larger_memory_gives_larger_tiles() -> None:
-    known = Survey((3000, 2000, 64), np.arange(64), 0.1, "given", 20, 4)
+    known = Survey((3000, 2000, 64), np.arange(64), SettledNoise(0.1, "given"), 20, 4)
     sizes = [choose_tile(known, 8, 4, memory) for memory in (6e8, 1e9, 4e9, 1e11)]
     areas = [rows * cols for rows, cols in sizes]
     assert areas == sorted(areas)

@@ -12,6 +12,7 @@ import numpy as np
 from sigmacube._version import __version__
 from sigmacube.core.factors import Factors
 from sigmacube.core.functionals import ErrorModel
+from sigmacube.core.leave_one_out import SolvedScene, band_spread, leave_one_out
 from sigmacube.core.noise import SEGMENT
 from sigmacube.core.overlap import (
     Block,
@@ -21,7 +22,8 @@ from sigmacube.core.overlap import (
     sampled_regions,
 )
 from sigmacube.core.parallel import ParallelMap, parallel
-from sigmacube.core.scene import Scene, broadcast_mask
+from sigmacube.core.scene import Scene, broadcast_mask, mean_spectrum, valid_parts
+from sigmacube.core.signal_noise import SignalNoise
 from sigmacube.core.solve import (
     dominant_directions,
     pilot_windows,
@@ -29,7 +31,14 @@ from sigmacube.core.solve import (
     spectral_energy,
 )
 from sigmacube.core.solvers import Solver, SvdSolver
-from sigmacube.core.survey import Read, Survey, find_bands, noise_sample, reader
+from sigmacube.core.survey import (
+    Read,
+    SettledNoise,
+    Survey,
+    find_bands,
+    noise_sample,
+    reader,
+)
 from sigmacube.core.windows import WindowGrid, WindowSpec
 from sigmacube.cube import Cube
 from sigmacube.result import DenoisedCube
@@ -54,7 +63,7 @@ Progress = Callable[[int, int], None]
 
 def denoise(
     cube: Cube | np.ndarray | xr.DataArray,
-    noise: float | np.ndarray | str | None = None,
+    noise: float | np.ndarray | str | SignalNoise | None = None,
     *,
     window: WindowSpec = 20,
     step: WindowSpec = 4,
@@ -65,6 +74,7 @@ def denoise(
     finite_noise: bool = True,
     mask: np.ndarray | None = None,
     uncertainty: bool = True,
+    calibrate: bool = False,
     workers: int | None = None,
     progress: Progress | None = None,
 ) -> DenoisedCube:
@@ -81,8 +91,10 @@ def denoise(
         the latter holds a Dask array, so does the result: one pass over the data is made at once,
         the rest when values are asked for.
     noise
-        Standard deviation of the noise (one, or one per band), its (bands, bands) covariance, or
-        the name of an estimator. None estimates it.
+        Standard deviation of the noise (one, or one per band), its (bands, bands) covariance, a
+        `SignalNoise` whose variance grows with the signal, or the name of an estimator:
+        ``"regression"``, ``"differences"``, ``"residual"``. None estimates it by the last two
+        together; ``result.settings["noise_source"]`` says what was used.
     window, step
         Size of the windows and their distance: an int (square, all bands) or per axis
         ``(rows, cols, bands)`` with None for all bands.
@@ -106,6 +118,9 @@ def denoise(
         value in every other band leaves the windows. Both are NaN in the result.
     uncertainty
         False computes the estimate alone; ``std`` is then None.
+    calibrate
+        Scale the standard deviation of every band by what leaving elements out shows (see
+        `sigmacube.validation`), and record the factors in ``settings["calibration"]``.
     workers
         Threads; the number of processors by default. The result is the same for any number, to
         the last bit.
@@ -138,26 +153,44 @@ def denoise(
     options = Options(window, step, rank, solver, overlap, weights, finite_noise, uncertainty)
     if getattr(cube, "chunks", None) is not None:
         # Not an import: tiles are built upon this module.
-        lazily = import_module("sigmacube.scale.lazy").denoise_lazily
-        result: DenoisedCube = lazily(cube, noise, options, mask=mask)
-        return result
+        if calibrate:
+            raise ValueError("Invalid calibrate with a Dask array. It needs a cube in memory.")
+        lazy: DenoisedCube = import_module("sigmacube.scale.lazy").denoise_lazily(
+            cube, noise, options, mask=mask
+        )
+        return lazy
     source = as_cube(cube)
     mask = _joint_mask(source, mask)
     read = reader(source.values, mask)
     with parallel(workers) as run:
-        survey = take_survey(read, source.shape, noise, options, run)
+        survey = take_survey(read, source.shape, noise, options, run, workers=workers)
         part = solve_part(read, survey, options, run, progress=progress)
-    return DenoisedCube(
+    result = DenoisedCube(
         estimate=part.estimate,
         std=part.std,
         ranks=per_window(part.factors.ranks),
         noise=survey.noise,
+        noise_scale=part.noise_scale,
         residual_ratio=per_window(part.factors.residual_ratio),
         wavelengths=source.wavelengths,
         metadata=source.metadata,
         settings=options.described(survey),
-        error_model=ErrorModel(part.factors, part.noise_variance, survey.bands, source.shape[2]),
+        error_model=ErrorModel(
+            part.factors, part.noise_variance, survey.bands, source.shape[2], part.noise_scale
+        ),
     )
+    return _calibrated(result, source.values) if calibrate else result
+
+
+def _calibrated(result: DenoisedCube, values: np.ndarray) -> DenoisedCube:
+    """Return the result with σ of every band scaled by what leaving elements out shows."""
+    errors = result.error_model
+    if errors is None:
+        return result
+    scene = SolvedScene.create(values, result.estimate, errors, result.rejected)
+    factors = np.full(errors.n_bands, np.nan)
+    factors[errors.bands] = band_spread(leave_one_out(scene).z)
+    return result.calibrated(factors)
 
 
 @dataclass(frozen=True)
@@ -188,7 +221,8 @@ class Options:
             "overlap": self.overlap,
             "weights": self.weights,
             "finite_noise": self.finite_noise,
-            "noise_source": survey.noise_source,
+            "noise_source": survey.settled.source,
+            "noise_model": dict(survey.settled.description),
             "version": __version__,
         }
 
@@ -204,16 +238,19 @@ class Part:
     """Of all windows that cover them."""
     noise_variance: np.ndarray | None
     """(row, col, band cell) of the pixels that the factors cover."""
+    noise_scale: np.ndarray | None
+    """(row, col) factor of every pixel of these rows and columns on its noise."""
 
 
 def take_survey(
     read: Read,
     shape: tuple[int, int, int],
-    noise: float | np.ndarray | str | None,
+    noise: float | np.ndarray | str | SignalNoise | SettledNoise | None,
     options: Options,
     run: ParallelMap,
     *,
     bands: np.ndarray | None = None,
+    workers: int | None = None,
 ) -> Survey:
     """Learn what the parts of a scene need to know of the whole: one pass, in bounded memory.
 
@@ -221,8 +258,9 @@ def take_survey(
     """
     if bands is None:
         bands = find_bands(read, shape)
-    value, origin = settle_noise(read, shape, noise)
-    survey = Survey(shape, bands, value, origin, options.window, options.step)
+    if not isinstance(noise, SettledNoise):
+        noise = settle_noise(read, shape, noise, window=options.window, workers=workers)
+    survey = Survey(shape, bands, noise, options.window, options.step)
     solver = make_solver(options.solver, options.rank, survey.grid)
     if isinstance(solver, SvdSolver) and solver.rank == "auto":
         patches = [
@@ -286,7 +324,8 @@ def solve_part(
     if variance is not None:
         spread = np.sqrt(variance[here], out=variance[here])
         std = scene.to_output(spread * scene.noise.std, here)
-    return Part(scene.to_output(estimate[here], here), std, factors, noise_variance)
+    scale = None if scene.pixel_scale is None else scene.pixel_scale[here]
+    return Part(scene.to_output(estimate[here], here), std, factors, noise_variance, scale)
 
 
 def part_grid(survey: Survey, rows: tuple[int, int], cols: tuple[int, int]) -> WindowGrid:
@@ -304,7 +343,8 @@ def extent(survey: Survey, grid: WindowGrid) -> tuple[slice, slice]:
     top, side = grid.origin
     rows, cols, _ = grid.cube_shape
     left, right = side, side + cols
-    if not survey.model.is_diagonal:  # whole segments, so that whitening rounds alike
+    if not survey.model.is_diagonal or survey.signal_noise is not None:
+        # whole segments, so that whitening rounds alike
         left -= left % SEGMENT
         right = min(right + -right % SEGMENT, survey.shape[1])
     return slice(top, top + rows), slice(left, right)
@@ -349,6 +389,7 @@ def _load(read: Read, survey: Survey, grid: WindowGrid) -> Scene:
         noise=survey.model,
         grid=grid,
         cols=slice(side, side + grid.cube_shape[1]),
+        signal_noise=survey.signal_noise,
     )
 
 
@@ -388,17 +429,30 @@ def make_solver(solver: str | Solver, rank: int | str, grid: WindowGrid) -> Solv
 
 
 def settle_noise(
-    read: Read, shape: tuple[int, int, int], noise: float | np.ndarray | str | None
-) -> tuple[float | np.ndarray, str]:
-    """Return the noise to use and where it comes from, estimating it where it is not given."""
-    if noise is not None and not isinstance(noise, str):
-        value = np.asarray(noise, dtype=np.float64)
-        return (float(value) if value.ndim == 0 else value.copy()), "given"
-    from sigmacube.core.noise_estimation import estimate_noise
+    read: Read,
+    shape: tuple[int, int, int],
+    noise: float | np.ndarray | str | SignalNoise | None,
+    *,
+    window: WindowSpec = 20,
+    workers: int | None = None,
+) -> SettledNoise:
+    """Return the noise to use, estimating it where it is not given.
 
-    name = noise or "regression"
+    Large scenes are looked at in part, see `noise_sample`.
+    """
+    if noise is not None and not isinstance(noise, str | SignalNoise):
+        value = np.asarray(noise, dtype=np.float64)
+        return SettledNoise(float(value) if value.ndim == 0 else value.copy(), "given")
     values, mask = noise_sample(read, shape)
-    return estimate_noise(values, name, mask=mask), name
+    if isinstance(noise, SignalNoise):
+        noise = noise.at(mean_spectrum(values, valid_parts(values, mask)[1]))
+        return SettledNoise(noise, "given", {"kind": "signal-dependent"})
+    from sigmacube.core.noise_estimation import fit_noise
+
+    found = fit_noise(values, noise, mask=mask, workers=workers)
+    if isinstance(window, tuple) and len(window) == 3 and window[2] not in (None, shape[2]):
+        found = found.independent()
+    return SettledNoise(found.model, found.source, found.summary())
 
 
 def _joint_mask(cube: Cube, mask: np.ndarray | None) -> np.ndarray | None:

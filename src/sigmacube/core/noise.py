@@ -90,20 +90,26 @@ class Noise:
             return np.diag(self.std)
         return np.linalg.cholesky(self.value)
 
+    @cached_property
+    def inverse_factor(self) -> np.ndarray:
+        """(bands, bands) lower triangular L⁻¹."""
+        if self.is_diagonal:
+            return np.diag(1 / self.std)
+        from scipy.linalg import solve_triangular
+
+        return solve_triangular(self.factor, np.eye(self.n_bands), lower=True)
+
     def whiten(self, spectra: np.ndarray) -> np.ndarray:
         """Return L⁻¹y for spectra along the last axis, as a new float64 array."""
         if self.is_diagonal:
             return np.multiply(spectra, 1 / self.std, dtype=np.float64)
-        from scipy.linalg import solve_triangular
-
-        inverse = solve_triangular(self.factor, np.eye(self.n_bands), lower=True)
         spectra = np.asarray(spectra, dtype=np.float64)
         if spectra.ndim < 3:
-            return spectra @ inverse.T
+            return spectra @ self.inverse_factor.T
         white = np.empty(spectra.shape)
         for start in range(0, spectra.shape[1], SEGMENT):
             part = slice(start, start + SEGMENT)
-            np.matmul(spectra[:, part], inverse.T, out=white[:, part])
+            np.matmul(spectra[:, part], self.inverse_factor.T, out=white[:, part])
         return white
 
     def unwhiten(self, spectra: np.ndarray) -> np.ndarray:

@@ -6,10 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sigmacube.core.noise import Noise
+from sigmacube.core.noise import SEGMENT, Noise
+from sigmacube.core.signal_noise import SignalNoise
 from sigmacube.core.windows import WindowGrid
 
-__all__ = ["Scene"]
+__all__ = ["Scene", "mean_spectrum", "valid_parts"]
 
 NO_VALUE = "Invalid cube: no value is finite and unmasked. There must be some."
 NO_PIXEL = (
@@ -34,6 +35,8 @@ class Scene:
     """Windows over these bands."""
     cols: slice
     """Columns that the grid covers; more are there where whitening works in segments."""
+    all_scale: np.ndarray | None = None
+    """(row, col) factor of every pixel on its noise; None where all are alike."""
 
     @classmethod
     def create(
@@ -45,25 +48,37 @@ class Scene:
         noise: Noise,
         grid: WindowGrid,
         cols: slice = slice(None),
+        signal_noise: SignalNoise | None = None,
     ) -> Scene:
         """Settle which pixels are valid; ``cols`` are the columns that the grid covers."""
         valid = valid_elements(values, mask)
         if len(bands) < values.shape[2]:
             valid = valid[..., bands]
-        return cls(values, bands, np.all(valid, axis=2), noise, grid, cols)
+        valid = np.all(valid, axis=2)
+        scale = None
+        if signal_noise is not None:
+            spectra = _zero_masked(values, bands, valid)
+            parts = [
+                spectra[:, start : start + SEGMENT] for start in range(0, valid.shape[1], SEGMENT)
+            ]
+            scale = np.concatenate([signal_noise.pixel_scale(part) for part in parts], axis=1)
+        return cls(values, bands, valid, noise, grid, cols, scale)
 
     @property
     def valid(self) -> np.ndarray:
         """(row, col) True for pixels that are valid in all of these bands."""
         return self.all_valid[:, self.cols]
 
+    @property
+    def pixel_scale(self) -> np.ndarray | None:
+        """(row, col) factor of every pixel on its noise; None where all are alike."""
+        return None if self.all_scale is None else self.all_scale[:, self.cols]
+
     def whitened(self) -> np.ndarray:
         """Return the valid bands as float64 with unit noise, zero at masked pixels."""
-        values = self.values
-        if len(self.bands) < values.shape[2]:
-            values = values[..., self.bands]
-        if not self.all_valid.all():
-            values = np.where(self.all_valid[..., None], values, 0)
+        values = _zero_masked(self.values, self.bands, self.all_valid)
+        if self.all_scale is not None:
+            values = values / self.all_scale[..., None]
         return np.ascontiguousarray(self.noise.whiten(values)[:, self.cols])
 
     def to_output(
@@ -73,6 +88,8 @@ class Scene:
 
         ``part`` are the rows and columns of the grid's pixels that the array holds.
         """
+        if self.pixel_scale is not None:
+            array = array * self.pixel_scale[part][..., None]
         dtype = self.values.dtype if self.values.dtype in (np.float32, np.float64) else np.float64
         if len(self.bands) == self.values.shape[2]:
             output = array.astype(dtype, copy=False)
@@ -83,6 +100,19 @@ class Scene:
         if not valid.all():
             output[~valid] = np.nan
         return output
+
+
+def _zero_masked(values: np.ndarray, bands: np.ndarray, valid: np.ndarray) -> np.ndarray:
+    """Return the bands with data, zero at masked pixels; the input itself if nothing changes."""
+    if len(bands) < values.shape[2]:
+        values = values[..., bands]
+    return values if valid.all() else np.where(valid[..., None], values, 0)
+
+
+def mean_spectrum(values: np.ndarray, valid: np.ndarray) -> np.ndarray:
+    """Return (bands,) the mean of the valid pixels; zero for bands without data."""
+    mean = np.mean(values[valid], axis=0, dtype=np.float64)
+    return np.where(np.isfinite(mean), mean, 0.0)
 
 
 def valid_parts(values: np.ndarray, mask: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:

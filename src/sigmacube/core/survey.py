@@ -8,18 +8,20 @@ lies in memory or in a file.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
 from sigmacube.core.noise import Noise
 from sigmacube.core.overlap import NoiseCorrelation
 from sigmacube.core.scene import NO_PIXEL, NO_VALUE, check_values, valid_elements
+from sigmacube.core.signal_noise import SignalNoise
 from sigmacube.core.windows import WindowGrid, WindowSpec
 
-__all__ = ["Read", "Survey", "find_bands", "noise_sample", "reader"]
+__all__ = ["Read", "SettledNoise", "Survey", "find_bands", "noise_sample", "reader"]
 
 Read = Callable[[slice, slice], tuple[np.ndarray, np.ndarray | None]]
 """Returns values (row, col, band) of a block, and their mask: True where valid, or None."""
@@ -27,9 +29,22 @@ Read = Callable[[slice, slice], tuple[np.ndarray, np.ndarray | None]]
 # Elements that are looked at together when the whole scene is streamed: 32 MB of float64.
 STREAMED = 4_000_000
 # Noise is estimated on the whole scene up to so many pixels along a side, and beyond that on a
-# mosaic of 4 × 4 regions: any estimator then works in bounded memory, with 150,000 spectra.
-MOSAIC = 384
+# mosaic of 4 × 4 regions: any estimator then works in bounded memory, with 160,000 spectra. Sides
+# of regions are multiples of the windows that estimators look at.
+MOSAIC = 400
 REGIONS = 4
+
+
+@dataclass(frozen=True, eq=False)
+class SettledNoise:
+    """The noise to use and where it comes from."""
+
+    model: float | np.ndarray | SignalNoise
+    """What `denoise` takes as ``noise``; a signal-dependent one with its reference spectrum."""
+    source: str
+    """``"given"`` or the estimator's name."""
+    description: Mapping[str, Any] = field(default_factory=dict)
+    """JSON-like: kind of noise, and what was found along the way."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,10 +55,8 @@ class Survey:
     """Shape of the cube (rows, cols, bands)."""
     bands: np.ndarray
     """Indices of the bands that hold valid values."""
-    noise: float | np.ndarray
-    """Noise of all bands: standard deviations or a covariance."""
-    noise_source: str
-    """``"given"``, or the name of the estimator."""
+    settled: SettledNoise
+    """Noise of all bands."""
     window: WindowSpec
     step: WindowSpec
     start: np.ndarray | None = None
@@ -59,6 +72,18 @@ class Survey:
             return self.start.shape[1]
         smaller = min(self.grid.rows.size * self.grid.cols.size, self.grid.bands.size)
         return max(smaller // 8, min(smaller, 10))
+
+    @property
+    def signal_noise(self) -> SignalNoise | None:
+        """Noise of the bands that hold data, where it depends on the signal."""
+        model = self.settled.model
+        return model.select(self.bands) if isinstance(model, SignalNoise) else None
+
+    @property
+    def noise(self) -> float | np.ndarray:
+        """Noise of all bands: standard deviations or a covariance, at the reference spectrum."""
+        model = self.settled.model
+        return model.value if isinstance(model, SignalNoise) else model
 
     @cached_property
     def model(self) -> Noise:

@@ -160,6 +160,7 @@ def _result(job: Job, *, lazy: bool) -> StoredResult:
         std=cubes.get("std"),
         ranks=maps["ranks"],
         noise=survey.noise,
+        noise_scale=maps.get("noise_scale"),
         residual_ratio=maps["residual_ratio"],
         wavelengths=source.wavelengths,
         metadata=dict(source.metadata),
@@ -181,8 +182,13 @@ def window_maps(job: Job, records: Iterable[Mapping[str, np.ndarray]]) -> dict[s
     grid = job.survey.grid
     shape = grid.shape if len(grid.bands) > 1 else grid.shape[:2]
     maps = {"ranks": np.zeros(shape, dtype=np.int64), "residual_ratio": np.full(shape, np.nan)}
+    if job.survey.signal_noise is not None:
+        maps["noise_scale"] = np.ones(job.survey.shape[:2])
     for tile, record in zip(job.tiles, records, strict=True):
         rows, cols = tile.windows(grid)
         for name, whole in maps.items():
-            whole[slice(*rows), slice(*cols)] = record[name]
+            if name == "noise_scale":
+                whole[tile.slices] = record[name]
+            else:
+                whole[slice(*rows), slice(*cols)] = record[name]
     return maps

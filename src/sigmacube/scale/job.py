@@ -19,7 +19,8 @@ import numpy as np
 
 from sigmacube.core.overlap import NoiseCorrelation
 from sigmacube.core.parallel import parallel
-from sigmacube.core.survey import Survey
+from sigmacube.core.signal_noise import SignalNoise
+from sigmacube.core.survey import SettledNoise, Survey
 from sigmacube.pipeline import Options, Part, per_window, solve_part
 from sigmacube.scale.faults import passing
 from sigmacube.scale.folder import Folder
@@ -40,6 +41,31 @@ def from_npz(content: bytes) -> dict[str, np.ndarray]:
     """Return the arrays of an .npz file; nothing in it is executed."""
     with np.load(bytes_io.BytesIO(content), allow_pickle=False) as file:
         return {key: file[key] for key in file.files}
+
+
+def _noise_arrays(settled: SettledNoise) -> dict[str, Any]:
+    """Return a noise as arrays."""
+    arrays: dict[str, Any] = {
+        "noise_source": settled.source,
+        "noise_model": json.dumps(dict(settled.description)),
+    }
+    if not isinstance(settled.model, SignalNoise):
+        return {**arrays, "noise": settled.model}
+    for part in ("gain", "offset", "reference", "correlation"):
+        value = getattr(settled.model, part)
+        arrays |= {} if value is None else {f"noise_{part}": value}
+    return arrays
+
+
+def _noise_from(found: Mapping[str, np.ndarray]) -> SettledNoise:
+    """Return the noise that `_noise_arrays` stored."""
+    model: float | np.ndarray | SignalNoise
+    if "noise" in found:
+        model = float(found["noise"]) if found["noise"].ndim == 0 else found["noise"]
+    else:
+        parts = ("gain", "offset", "reference", "correlation")
+        model = SignalNoise(**{part: found.get(f"noise_{part}") for part in parts})  # type: ignore[arg-type]
+    return SettledNoise(model, str(found["noise_source"]), json.loads(str(found["noise_model"])))
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,13 +105,11 @@ class Job:
     def survey(self) -> Survey:
         """What is known of the whole scene."""
         found, options = self._stored, self.options
-        noise = found["noise"]
         table = found.get("correlation")
         return Survey(
             shape=tuple(int(size) for size in found["shape"]),  # type: ignore[arg-type]
             bands=found["bands"],
-            noise=float(noise) if noise.ndim == 0 else noise,
-            noise_source=str(found["noise_source"]),
+            settled=_noise_from(found),
             window=options.window,
             step=options.step,
             start=found.get("start"),
@@ -108,8 +132,7 @@ class Job:
         arrays: dict[str, Any] = {
             "shape": survey.shape,
             "bands": survey.bands,
-            "noise": survey.noise,
-            "noise_source": survey.noise_source,
+            **_noise_arrays(survey.settled),
             "tile": tile,
             "digest": digest,
         }
@@ -225,9 +248,11 @@ def compute_tile(place: str, number: int, threads: int = 1) -> int:
 
 
 def _own_windows(job: Job, tile: Tile, part: Part) -> dict[str, np.ndarray]:
-    """Return rank and residual ratio of the windows that start inside the tile."""
+    """Return maps of the windows that start inside the tile, and of its pixels' noise."""
     here = tile.windows_in(job.survey.grid, part.factors.grid)
+    scale = {} if part.noise_scale is None else {"noise_scale": part.noise_scale}
     return {
+        **scale,
         "ranks": per_window(part.factors.ranks)[here],
         "residual_ratio": per_window(part.factors.residual_ratio)[here],
     }

@@ -7,7 +7,7 @@ result's arrays have one chunk per tile; a tile's task reads itself and its halo
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,15 @@ from sigmacube.core.overlap import sampled_regions
 from sigmacube.core.parallel import parallel
 from sigmacube.core.scene import broadcast_mask, check_values
 from sigmacube.core.solve import pilot_windows
-from sigmacube.core.survey import Read, Survey, find_bands, look, noise_regions, strips
+from sigmacube.core.survey import (
+    Read,
+    SettledNoise,
+    Survey,
+    find_bands,
+    look,
+    noise_regions,
+    strips,
+)
 from sigmacube.io.dataset import dataarray_mask, describe
 from sigmacube.pipeline import (
     Options,
@@ -49,15 +57,24 @@ class LazyResult(StoredResult):
     """A result of Dask arrays, one chunk per tile."""
 
     middle: tuple[Any, ...] = ()
-    """Delayed estimate, std, ranks and residual ratio of the tile in the middle."""
+    """Delayed estimate, std, ranks, residual ratio and noise scale of the tile in the middle."""
 
     def representative(self) -> DenoisedCube:
         """Return the tile in the middle, computed."""
         import dask
 
-        estimate, std, ranks, ratio = dask.compute(*self.middle)
-        about = (self.wavelengths, self.metadata, self.settings)
-        return DenoisedCube(estimate, std, ranks, self.noise, ratio, None, *about)
+        estimate, std, ranks, ratio, scale = dask.compute(*self.middle)
+        return DenoisedCube(
+            estimate,
+            std,
+            ranks,
+            self.noise,
+            ratio,
+            noise_scale=scale,
+            wavelengths=self.wavelengths,
+            metadata=self.metadata,
+            settings=self.settings,
+        )
 
 
 def denoise_lazily(
@@ -157,23 +174,26 @@ def _survey(blocks: _Blocks, noise: Any, options: Options) -> Survey:
     whole = [(rows, slice(0, shape[1])) for rows in strips(shape)]
     looks = [blocks.call(_look, [region], region) for region in whole]
     regions = [region for line in noise_regions(shape) for region in line]
-    level = blocks.call(settle_noise, regions, shape, noise)
-    found, (value, origin) = dask.compute(looks, level)
+    level = blocks.call(_settle, regions, shape, noise, options)
+    found, settled = dask.compute(looks, level)
     alive = np.any([some for some, _ in found], axis=0)
     full = any(full for _, full in found)
     bands = np.flatnonzero(alive)
     if not full:  # rare: dead bands, or no data at all, which this reports
         bands = dask.compute(blocks.call(find_bands, whole, shape))[0]
-    bare = Survey(shape, bands, value, origin, options.window, options.step)
+    bare = Survey(shape, bands, settled, options.window, options.step)
     pilots = [
         extent(bare, bare.grid.part((i, i + 1), (j, j + 1))) for i, j in pilot_windows(bare.grid)
     ]
     if pilots:
-        task = blocks.call(_take_survey, pilots, shape, value, options, bands)
-        survey = replace(dask.compute(task)[0], noise_source=origin)
+        survey = dask.compute(blocks.call(_take_survey, pilots, shape, settled, options, bands))[0]
     else:
         survey = bare
     return _with_correlation(blocks, survey, options)
+
+
+def _settle(read: Read, shape: tuple[int, int, int], noise: Any, options: Options) -> SettledNoise:
+    return settle_noise(read, shape, noise, window=options.window, workers=1)
 
 
 def _look(read: Read, region: Region) -> tuple[np.ndarray, bool]:
@@ -203,7 +223,7 @@ def _pool(read: Read, survey: Survey, options: Options) -> Survey:
 
 def _delayed_tile(blocks: _Blocks, survey: Survey, options: Options, tile: Tile) -> Any:
     region = extent(survey, part_grid(survey, tile.rows, tile.cols))
-    return blocks.call(_solve_tile, [region], survey, options, tile, nout=4)
+    return blocks.call(_solve_tile, [region], survey, options, tile, nout=5)
 
 
 def _solve_tile(read: Read, survey: Survey, options: Options, tile: Tile) -> tuple[Any, ...]:
@@ -211,7 +231,8 @@ def _solve_tile(read: Read, survey: Survey, options: Options, tile: Tile) -> tup
         part = solve_part(read, survey, options, run, rows=tile.rows, cols=tile.cols)
     here = tile.windows_in(survey.grid, part.factors.grid)
     maps = (part.factors.ranks, part.factors.residual_ratio)
-    return part.estimate, part.std, *(per_window(map_)[here] for map_ in maps)
+    windows = (per_window(map_)[here] for map_ in maps)
+    return part.estimate, part.std, *windows, part.noise_scale
 
 
 def _assembled(
@@ -224,7 +245,7 @@ def _assembled(
     output = dtype if dtype in (np.float32, np.float64) else np.dtype(np.float64)
     layers = () if len(grid.bands) == 1 else (len(grid.bands),)
 
-    def joined(index: int, kind: Any, windows: bool) -> Any:
+    def joined(index: int, kind: Any, windows: bool, depth: tuple[int, ...]) -> Any:
         lines = []
         for row in range(tiles.counts[0]):
             line = []
@@ -233,15 +254,18 @@ def _assembled(
                 ends = tile.windows(grid) if windows else (tile.rows, tile.cols)
                 size = tuple(stop - start for start, stop in ends)
                 if min(size) > 0:
-                    shape = (*size, *(layers if windows else (survey.shape[2],)))
-                    line.append(da.from_delayed(parts[tile.number][index], shape, dtype=kind))
+                    task = parts[tile.number][index]
+                    line.append(da.from_delayed(task, (*size, *depth), dtype=kind))
             if line:
                 lines.append(da.concatenate(line, axis=1))
         return da.concatenate(lines, axis=0)
 
+    bands = survey.shape[2:]
+    scaled = survey.signal_noise is not None
     return {
-        "estimate": joined(0, output, False),
-        "std": joined(1, output, False) if options.uncertainty else None,
-        "ranks": joined(2, np.int64, True),
-        "residual_ratio": joined(3, np.float64, True),
+        "estimate": joined(0, output, False, bands),
+        "std": joined(1, output, False, bands) if options.uncertainty else None,
+        "ranks": joined(2, np.int64, True, layers),
+        "residual_ratio": joined(3, np.float64, True, layers),
+        "noise_scale": joined(4, np.float64, False, ()) if scaled else None,
     }

@@ -170,7 +170,7 @@ def _outcome(job: Job, output: str, computed: int) -> Outcome:
         computed,
         job.tiles.tile,
         job.survey.noise,
-        job.survey.noise_source,
+        job.survey.settled.source,
         maps["ranks"],
         maps["residual_ratio"],
     )
@@ -344,7 +344,9 @@ def _prepare(
         hashed = Hashed(origin.read)
         with parallel(threads) as run:
             bands = find_bands(hashed, shape)
-            survey = take_survey(origin.read, shape, noise, options, run, bands=bands)
+            survey = take_survey(
+                origin.read, shape, noise, options, run, bands=bands, workers=threads
+            )
             if tile is None or memory is not None:
                 budget = parse_memory(DEFAULT_MEMORY) if memory is None else memory
                 fitting = _fitting_tile(job, survey, budget, at_once)
