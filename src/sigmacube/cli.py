@@ -93,7 +93,9 @@ class Frame(click.Group):
         if not standalone_mode:
             return super().main(given, name, complete_var, False, **extra)
         debug = "--debug" in given
-        with warnings.catch_warnings(), _calm(debug):
+        from sigmacube.console import log_as_notes
+
+        with warnings.catch_warnings(), _calm(debug), log_as_notes():
             _show_warnings(debug)
             try:
                 code = super().main(given or ["--help"], name, complete_var, False, **extra)

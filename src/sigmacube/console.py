@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-__all__ = ["quiet", "note", "progress", "working", "table"]
+__all__ = ["quiet", "note", "log_as_notes", "progress", "working", "table"]
 
 
 def quiet() -> bool:
@@ -21,6 +21,24 @@ def note(message: str) -> None:
     """Say something that the user should know, on one line of standard error."""
     if not quiet():
         click.echo(f"Note: {' '.join(message.split())}", err=True)
+
+
+@contextmanager
+def log_as_notes() -> Iterator[None]:
+    """Show what the package logs as a warning as notes, while a command runs."""
+    import logging
+
+    class Notes(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            text = record.getMessage()
+            note(f"{text[:1].upper()}{text[1:]}.")
+
+    logger, handler = logging.getLogger("sigmacube"), Notes(logging.WARNING)
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
 
 
 def table(rows: Iterable[tuple[str, str]], *, title: str | None = None, err: bool = False) -> None:
@@ -41,8 +59,8 @@ def table(rows: Iterable[tuple[str, str]], *, title: str | None = None, err: boo
 
 
 @contextmanager
-def progress(label: str) -> Iterator[Callable[[int, int], None] | None]:
-    """Yield a function ``(done, total)`` that moves a bar with windows per second and time left.
+def progress(label: str, *, unit: str = "windows") -> Iterator[Callable[[int, int], None] | None]:
+    """Yield a function ``(done, total)`` that moves a bar with a rate and the time left.
 
     None where nobody would see it: with ``--quiet``, or when standard error is no terminal.
     """
@@ -57,8 +75,10 @@ def progress(label: str) -> Iterator[Callable[[int, int], None] | None]:
 
     def move(done: int, total: int) -> None:
         elapsed = bar.tasks[0].elapsed or 0.0
-        rate = f"{done / elapsed:,.0f} windows/s" if elapsed > 0 and done else ""
-        what = label if done < total else "Combining"
+        digits = 0 if done > 10 * elapsed else 1
+        rate = f"{done / elapsed:,.{digits}f} {unit}/s" if elapsed > 0 and done else ""
+        # After its last window a cube is still put together, which takes a while.
+        what = "Combining" if done == total and unit == "windows" else label
         bar.update(task, completed=done, total=total, rate=rate, description=what)
 
     with bar:

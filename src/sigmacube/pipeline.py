@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,9 +11,11 @@ import numpy as np
 from sigmacube._version import __version__
 from sigmacube.core.factors import Factors
 from sigmacube.core.functionals import ErrorModel
+from sigmacube.core.leave_one_out import SolvedScene, band_spread, leave_one_out
 from sigmacube.core.overlap import combine
 from sigmacube.core.parallel import ParallelMap, parallel
 from sigmacube.core.scene import Scene
+from sigmacube.core.signal_noise import SignalNoise
 from sigmacube.core.solve import dominant_directions, solve_windows, spectral_energy
 from sigmacube.core.solvers import Solver, SvdSolver
 from sigmacube.core.windows import WindowGrid, WindowSpec
@@ -29,7 +32,7 @@ Progress = Callable[[int, int], None]
 
 def denoise(
     cube: Cube | np.ndarray | xr.DataArray,
-    noise: float | np.ndarray | str | None = None,
+    noise: float | np.ndarray | str | SignalNoise | None = None,
     *,
     window: WindowSpec = 20,
     step: WindowSpec = 4,
@@ -40,6 +43,7 @@ def denoise(
     finite_noise: bool = True,
     mask: np.ndarray | None = None,
     uncertainty: bool = True,
+    calibrate: bool = False,
     workers: int | None = None,
     progress: Progress | None = None,
 ) -> DenoisedCube:
@@ -54,8 +58,10 @@ def denoise(
     cube
         (row, col, band) values: a `Cube`, an array of any real type, or an `xarray.DataArray`.
     noise
-        Standard deviation of the noise (one, or one per band), its (bands, bands) covariance, or
-        the name of an estimator. None estimates it.
+        Standard deviation of the noise (one, or one per band), its (bands, bands) covariance, a
+        `SignalNoise` whose variance grows with the signal, or the name of an estimator:
+        ``"regression"``, ``"differences"``, ``"residual"``. None estimates it by the last two
+        together; ``result.settings["noise_source"]`` says what was used.
     window, step
         Size of the windows and their distance: an int (square, all bands) or per axis
         ``(rows, cols, bands)`` with None for all bands.
@@ -79,6 +85,9 @@ def denoise(
         value in every other band leaves the windows. Both are NaN in the result.
     uncertainty
         False computes the estimate alone; ``std`` is then None.
+    calibrate
+        Scale the standard deviation of every band by what leaving elements out shows (see
+        `sigmacube.holdout`), and record the factors in ``settings["calibration"]``.
     workers
         Threads; the number of processors by default. The result is the same for any number, to
         the last bit.
@@ -112,8 +121,8 @@ def denoise(
     _check_choice("overlap", overlap, ("exact", "ratio"))
     _check_choice("weights", weights, ("precision", "uniform"))
     mask = _joint_mask(source, mask)
-    noise_value, noise_source = settle_noise(source.values, noise, mask)
-    scene = Scene.create(source.values, noise_value, mask=mask, window=window, step=step)
+    settled = settle_noise(source.values, noise, mask, window=window, workers=workers)
+    scene = Scene.create(source.values, settled.model, mask=mask, window=window, step=step)
     solve = make_solver(solver, rank, scene.grid)
 
     with parallel(workers) as run:
@@ -137,11 +146,12 @@ def denoise(
     std = None
     if variance is not None:
         std = scene.to_output(np.sqrt(variance, out=variance) * scene.noise.std)
-    return DenoisedCube(
+    result = DenoisedCube(
         estimate=scene.to_output(estimate),
         std=std,
         ranks=_per_window(factors.ranks),
-        noise=noise_value,
+        noise=settled.value(scene.mean_spectrum),
+        noise_scale=scene.pixel_scale,
         residual_ratio=_per_window(factors.residual_ratio),
         wavelengths=source.wavelengths,
         metadata=source.metadata,
@@ -153,11 +163,26 @@ def denoise(
             "overlap": overlap,
             "weights": weights,
             "finite_noise": finite_noise,
-            "noise_source": noise_source,
+            "noise_source": settled.source,
+            "noise_model": settled.description,
             "version": __version__,
         },
-        error_model=ErrorModel(factors, noise_variance, scene.bands, source.shape[2]),
+        error_model=ErrorModel(
+            factors, noise_variance, scene.bands, source.shape[2], scene.pixel_scale
+        ),
     )
+    return _calibrated(result, source.values) if calibrate else result
+
+
+def _calibrated(result: DenoisedCube, values: np.ndarray) -> DenoisedCube:
+    """Return the result with σ of every band scaled by what leaving elements out shows."""
+    errors = result.error_model
+    if errors is None:
+        return result
+    scene = SolvedScene.create(values, result.estimate, errors, result.rejected)
+    factors = np.full(errors.n_bands, np.nan)
+    factors[errors.bands] = band_spread(leave_one_out(scene).z)
+    return result.calibrated(factors)
 
 
 def as_cube(cube: Cube | np.ndarray | Any) -> Cube:
@@ -188,17 +213,48 @@ def make_solver(solver: str | Solver, rank: int | str, grid: WindowGrid) -> Solv
     return SvdSolver(rank)
 
 
+@dataclass(frozen=True, eq=False)
+class SettledNoise:
+    """The noise to use and where it comes from."""
+
+    model: float | np.ndarray | SignalNoise
+    """What `denoise` takes as ``noise``."""
+    source: str
+    """``"given"`` or the estimator's name."""
+    description: dict[str, Any] = field(default_factory=dict)
+    """JSON-like: kind of noise, and what was found along the way."""
+
+    def value(self, spectrum: np.ndarray) -> float | np.ndarray:
+        """Return the noise as a scalar, stds or a covariance, at a spectrum if it needs one."""
+        if isinstance(self.model, SignalNoise):
+            return self.model.at(spectrum).value
+        return self.model
+
+
 def settle_noise(
-    values: np.ndarray, noise: float | np.ndarray | str | None, mask: np.ndarray | None
-) -> tuple[float | np.ndarray, str]:
-    """Return the noise to use and where it comes from, estimating it where it is not given."""
+    values: np.ndarray,
+    noise: float | np.ndarray | str | SignalNoise | None,
+    mask: np.ndarray | None,
+    *,
+    window: WindowSpec = 20,
+    workers: int | None = None,
+) -> SettledNoise:
+    """Return the noise to use, estimating it where it is not given.
+
+    Tiles of one scene must share what this returns for the whole of it: pass ``.model`` on as
+    ``noise``.
+    """
+    if isinstance(noise, SignalNoise):
+        return SettledNoise(noise, "given", {"kind": "signal-dependent"})
     if noise is not None and not isinstance(noise, str):
         value = np.asarray(noise, dtype=np.float64)
-        return (float(value) if value.ndim == 0 else value.copy()), "given"
-    from sigmacube.core.noise_estimation import estimate_noise
+        return SettledNoise(float(value) if value.ndim == 0 else value.copy(), "given")
+    from sigmacube.core.noise_estimation import fit_noise
 
-    name = noise or "regression"
-    return estimate_noise(values, name, mask=mask), name
+    found = fit_noise(values, noise, mask=mask, workers=workers)
+    if isinstance(window, tuple) and len(window) == 3 and window[2] not in (None, values.shape[2]):
+        found = found.independent()
+    return SettledNoise(found.model, found.source, found.summary())
 
 
 def _with_start(solve: Solver, white: np.ndarray, grid: WindowGrid, run: ParallelMap) -> Solver:

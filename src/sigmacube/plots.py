@@ -27,6 +27,7 @@ __all__ = [
     "style",
     "stretch",
     "coverage",
+    "overview",
     "false_color",
     "sigma_map",
     "sigma_ratio_map",
@@ -210,6 +211,56 @@ def coverage(z: np.ndarray, levels: Sequence[float] = LEVELS) -> dict[float, flo
     return {level: float(np.mean(size <= _half_width(level))) for level in levels}
 
 
+def overview(source: Result, *, observed: Cube | np.ndarray | None = None) -> np.ndarray:
+    """Draw the scene (before and after, where the input is given), its sigma, and the ranks.
+
+    Parameters
+    ----------
+    source
+        A result.
+    observed
+        The noisy input, as a cube or an array.
+
+    Returns
+    -------
+    ndarray
+        The Axes, in a row.
+
+    Examples
+    --------
+    >>> import sigmacube as sc
+    >>> noisy = sc.synthetic.add_noise(sc.synthetic.scene((24, 30, 40), rng=1), 0.05, rng=2)
+    >>> axes = sc.denoise(noisy, 0.05, window=12).plot(observed=noisy)
+    >>> [ax.get_title() for ax in axes]
+    ['Observed', 'Denoised', 'σ, rms over bands', 'Rank of the windows']
+    """
+    import matplotlib.pyplot as plt
+
+    draw: list[Callable[[Axes], Axes]] = []
+    limits = stretch_limits(_shown(source))
+    if observed is not None:
+        before = np.asarray(observed.values if isinstance(observed, Cube) else observed)
+        nm = source.wavelengths
+        draw.append(lambda ax: false_color(before, wavelengths=nm, limits=limits, ax=ax))
+    draw.append(lambda ax: false_color(source, limits=limits, ax=ax))
+    titles = ["Denoised"] if observed is None else ["Observed", "Denoised"]
+    if source.std is not None:
+        draw.append(lambda ax: sigma_map(source, ax=ax))
+    draw.append(lambda ax: rank_map(source, ax=ax))
+    rows, cols = source.estimate.shape[:2]
+    with style():
+        size = (3.5 * len(draw), min(max(3.0 * rows / cols, 1.6), 5.5) + 0.6)
+        figure = plt.figure(figsize=size, layout="constrained")
+        axes = figure.subplots(1, len(draw), squeeze=False)[0]
+        for ax, function in zip(axes, draw, strict=True):
+            function(ax)
+        for ax, title in zip(axes, titles, strict=False):
+            ax.set_title(title)
+        for ax in axes[1:]:
+            ax.set_ylabel("")
+    return axes
+
+
 @_styled
 def false_color(
     source: Result | Cube | np.ndarray,
@@ -243,12 +294,11 @@ def false_color(
     >>> plots.false_color(scene((30, 40, 50))).get_title()
     'R 860, G 651, B 567 nm'
     """
-    values, wavelengths, _ = _open(source, "estimate", wavelengths)
+    values, wavelengths, good = _open(source, "estimate", wavelengths)
+    chosen = color_bands(usable_bands(values, good), wavelengths, colors)
     if wavelengths is None:
-        chosen = [round(share * (values.shape[2] - 1)) for share in (0.75, 0.5, 0.25)]
         title = f"R {chosen[0]}, G {chosen[1]}, B {chosen[2]} (bands)"
     else:
-        chosen = [_nearest(wavelengths, nm) for nm in colors]
         red, green, blue = (f"{wavelengths[band]:.0f}" for band in chosen)
         title = f"R {red}, G {green}, B {blue} nm"
     picture = stretch(values[:, :, chosen], percentiles=percentiles, limits=limits)
@@ -762,6 +812,35 @@ def qq(z: np.ndarray, *, samples: float | None = None, ax: Axes | None = None) -
     ax.set_ylabel("quantile of error / σ")
     ax.set_title("Q-Q plot")
     return ax
+
+
+def color_bands(
+    usable: np.ndarray,
+    wavelengths: np.ndarray | None,
+    colors: tuple[float, float, float] = COLOR_INFRARED,
+) -> list[int]:
+    """Return the bands of red, green and blue: nearest in wavelength, or spread where unknown.
+
+    ``usable`` is False for bands that must not be taken: an empty one would leave no picture.
+    """
+    bands = np.flatnonzero(usable) if np.any(usable) else np.arange(len(usable))
+    if wavelengths is None:
+        return [int(bands[round(share * (len(bands) - 1))]) for share in (0.75, 0.5, 0.25)]
+    return [int(bands[_nearest(wavelengths[bands], nm)]) for nm in colors]
+
+
+def usable_bands(values: np.ndarray, good: np.ndarray | None) -> np.ndarray:
+    """Return which bands are good and have values, judged on a sample of the pixels."""
+    rows, cols, bands = values.shape
+    sample = values[:: max(1, rows // 32), :: max(1, cols // 32)]
+    filled = np.isfinite(sample).any(axis=(0, 1))
+    return filled & good if good is not None and len(good) == bands else filled
+
+
+def _shown(source: Result) -> np.ndarray:
+    """Return the three bands of the estimate that `false_color` shows."""
+    values, wavelengths, good = _open(source, "estimate")
+    return values[:, :, color_bands(usable_bands(values, good), wavelengths)]
 
 
 def _half_width(level: float) -> float:

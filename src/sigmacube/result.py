@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,7 @@ from sigmacube.measured import Measured
 
 if TYPE_CHECKING:
     import xarray as xr
+    from matplotlib.axes import Axes
 
 __all__ = ["DenoisedCube"]
 
@@ -55,6 +56,8 @@ class DenoisedCube(Measured):
     """Noise assumed or estimated: scalar std, (band,) stds, or (band, band) covariance."""
     residual_ratio: np.ndarray
     """Like ``ranks``: residual variance over what the noise predicts; 1 where the model fits."""
+    noise_scale: np.ndarray | None = None
+    """(row, col) factor of every pixel on ``noise``; None where noise does not grow with signal."""
     rejected: np.ndarray | None = None
     """(row, col, band) True where a robust solver set an element aside; None for ``"svd"``."""
     wavelengths: np.ndarray | None = None
@@ -65,6 +68,33 @@ class DenoisedCube(Measured):
     """The options that made this result, JSON-like, with the version and the noise's origin."""
     error_model: ErrorModel | None = None
     """What `functional_std` and `spectral_cov` need; None when it was not kept."""
+
+    def calibrated(self, factors: np.ndarray) -> DenoisedCube:
+        """Return the result with the standard deviation of every band scaled.
+
+        Parameters
+        ----------
+        factors
+            (bands,) factor on σ, such as ``holdout(...).band_factors``; NaN leaves a band as it
+            is. They are recorded in ``settings["calibration"]``.
+        """
+        factors = np.asarray(factors, dtype=np.float64)
+        n_bands = self.estimate.shape[2]
+        if factors.shape != (n_bands,) or np.any(factors <= 0):
+            raise ValueError(
+                f"Invalid calibration of shape {factors.shape}. It must be one factor above zero "
+                f"for each of the {n_bands} bands."
+            )
+        scale = np.where(np.isfinite(factors), factors, 1.0)
+        std = self.std
+        if std is not None:
+            std = (std * scale).astype(std.dtype, copy=False)
+        errors = self.error_model
+        if errors is not None:
+            previous = 1.0 if errors.band_scale is None else errors.band_scale
+            errors = replace(errors, band_scale=scale * previous)
+        settings = {**self.settings, "calibration": scale.tolist()}
+        return replace(self, std=std, error_model=errors, settings=settings)
 
     def to_xarray(self) -> xr.Dataset:
         """Return the CF-1.11 dataset that `save` writes."""
@@ -77,3 +107,31 @@ class DenoisedCube(Measured):
         from sigmacube import io
 
         return io.write(self, path, **options)
+
+    def plot(self, *, observed: Any = None) -> np.ndarray:
+        """Draw the scene, its standard deviation and the ranks; see `sigmacube.plots.overview`.
+
+        Parameters
+        ----------
+        observed
+            The noisy input, drawn beside the estimate.
+
+        Returns
+        -------
+        ndarray
+            The Axes.
+        """
+        from sigmacube import plots
+
+        return plots.overview(self, observed=observed)
+
+    def plot_spectrum(self, row: int, col: int, **options: Any) -> Axes:
+        """Draw the spectrum of a pixel with its interval; see `sigmacube.plots.spectrum`."""
+        from sigmacube import plots
+
+        return plots.spectrum(self, row=row, col=col, **options)
+
+    def _repr_html_(self) -> str:
+        from sigmacube.summary import repr_html
+
+        return repr_html(self)

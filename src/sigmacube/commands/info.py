@@ -94,23 +94,22 @@ def _statistics(cube: Cube, whole: bool) -> dict[str, Any]:
 
 
 def _noise(cube: Cube) -> dict[str, Any]:
-    """Return the estimated noise and SNR, or the reason why there is none."""
+    """Return what is known of the noise, or the reason why nothing is."""
+    import logging
+
     import numpy as np
 
-    from sigmacube.core.noise_estimation import estimate_noise
+    from sigmacube.core.noise_report import noise_report
 
+    logger = logging.getLogger("sigmacube")
+    level = logger.level
+    logger.setLevel(logging.ERROR)  # the table says it all
     try:
-        noise = np.asarray(estimate_noise(np.asarray(cube.values), mask=_valid(cube)), float)
+        return noise_report(np.asarray(cube.values), mask=_valid(cube))
     except ValueError as error:
         return {"noise_reason": str(error)}
-    std = np.sqrt(np.diag(noise)) if noise.ndim == 2 else np.broadcast_to(noise, cube.shape[2])
-    valid = _valid(cube)
-    seen = valid.any(axis=(0, 1))
-    values = np.where(valid, np.asarray(cube.values, dtype=float), np.nan)[:, :, seen]
-    signal = np.nanmean(values, axis=(0, 1))
-    with np.errstate(divide="ignore", invalid="ignore"):
-        snr = np.abs(signal) / std[seen]
-    return {"noise": std[seen].tolist(), "snr": snr.tolist()}
+    finally:
+        logger.setLevel(level)
 
 
 def _number(value: float) -> str:
@@ -200,7 +199,52 @@ def _noise_rows(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
     if "noise_reason" in facts:
         yield "noise", f"not estimated: {facts['noise_reason']}"
     if "noise" in facts:
-        noise, snr = sorted(facts["noise"]), sorted(facts["snr"])
+        noise, snr = (sorted(v for v in facts[key] if v is not None) for key in ("noise", "snr"))
         middle = len(noise) // 2
         yield "noise", f"median {noise[middle]:.3g}, from {noise[0]:.3g} to {noise[-1]:.3g}"
-        yield "SNR", f"median {snr[middle]:.0f}, from {snr[0]:.3g} to {snr[-1]:.0f}"
+        if snr:
+            middle = len(snr) // 2
+            yield "SNR", f"median {snr[middle]:.0f}, from {snr[0]:.3g} to {snr[-1]:.0f}"
+            yield "SNR by band", spark_line(facts["snr"])
+        yield from _noise_kind_rows(facts)
+
+
+def _noise_kind_rows(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    lags = facts["noise_band_correlation"]
+    near = ", ".join(f"{r:+.2f}" for r in lags[1:4]) if any(lags[1:]) else "none"
+    yield "between bands", f"correlation of neighbours: {near}"
+    yield "with signal", "grows" if facts["noise_signal_dependent"] else "constant"
+    lag1 = facts["noise_spatial_lag1"]
+    text = f"correlation of neighbouring pixels {lag1:+.2f}"
+    yield "in space", text + ("; a resampled product?" if lag1 > 0.05 else "")
+    for key, label in (
+        ("empty_bands", "no data"),
+        ("constant_bands", "constant"),
+        ("duplicated_bands", "duplicated"),
+        ("saturated_bands", "saturated"),
+        ("noisy_bands", "SNR below 3"),
+        ("striped_bands", "striped"),
+    ):
+        if facts[key]:
+            yield label, f"{len(facts[key])} bands: {_ranges(facts[key])}"
+
+
+def spark_line(values: list[float | None], width: int = 60) -> str:
+    """Return numbers as a line of bars on a logarithmic scale; a dot where there is none.
+
+    Examples
+    --------
+    >>> spark_line([1.0, 10.0, None, 100.0])
+    '▁▅·█'
+    """
+    import numpy as np
+
+    bars = "▁▂▃▄▅▆▇█"
+    groups = np.array_split(np.array([v or np.nan for v in values], float), min(width, len(values)))
+    means = [float(np.median(g[g > 0])) if np.any(g > 0) else np.nan for g in groups]
+    known = [m for m in means if m == m]
+    if not known:
+        return "·" * len(means)
+    low, high = np.log(min(known)), np.log(max(known))
+    scale = (len(bars) - 1) / (high - low) if high > low else 0.0
+    return "".join("·" if m != m else bars[round((np.log(m) - low) * scale)] for m in means)

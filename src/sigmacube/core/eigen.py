@@ -28,6 +28,9 @@ TOLERANCE = 1e-8
 MAX_DEGREE = 12
 GROWTH = 12.0
 MAX_ROUNDS = 6
+# dstemr's check for high relative accuracy, which Gram matrices do not need: when it is on and no
+# eigenvalue lies in the range, LAPACK reads a block number that it never wrote, and may crash.
+TRYRAC = 0
 
 
 def leading_eigenpairs(
@@ -203,16 +206,17 @@ def _lapack_range(
     _lapack("dstemr")(
         b"V", b"V" if count is None else b"I", n, at["diagonal"], at["beside"], _double(floor),
         _double(_bound(gram, floor)), _int(size - most + 1), n, ctypes.byref(found), at["values"],
-        at["vectors"], n, _int(most), at["support"], _int(1), at["work"], n_work, at["integers"],
-        _int(room.integers.size), ctypes.byref(info),
+        at["vectors"], n, _int(most), at["support"], _int(TRYRAC), at["work"], n_work,
+        at["integers"], _int(room.integers.size), ctypes.byref(info),
     )  # fmt: skip
     if info.value != 0:
         raise RuntimeError(f"LAPACK dstemr failed with info {info.value}.")
     kept = found.value
-    _lapack("dormtr")(
-        b"L", b"L", b"N", n, _int(kept), at["matrix"], n, at["reflectors"], at["vectors"], n,
-        at["work"], n_work, ctypes.byref(info),
-    )  # fmt: skip
+    if kept:
+        _lapack("dormtr")(
+            b"L", b"L", b"N", n, _int(kept), at["matrix"], n, at["reflectors"], at["vectors"], n,
+            at["work"], n_work, ctypes.byref(info),
+        )  # fmt: skip
     # A single row reversed and transposed is contiguous already; the workspace must not leak out.
     return room.values[:kept][::-1].copy(), room.vectors[:kept][::-1].T.copy(order="C")
 
@@ -226,10 +230,7 @@ class _Workspace:
         self.single = np.empty((size, size), dtype=np.float32)
         self.diagonal, self.beside, self.reflectors = (np.empty(size) for _ in range(3))
         self.values, self.vectors = np.empty(size), np.empty((size, size))  # rows: eigenvectors
-        self.work = np.empty(64 * size)
-        # Zeros, not empty: where no eigenvalue lies in the range, dstemr follows integers that it
-        # has not set.
-        self.integers = np.zeros(10 * size, dtype=np.intc)
+        self.work, self.integers = np.empty(64 * size), np.zeros(10 * size, dtype=np.intc)
         self.support = np.empty(2 * size, dtype=np.intc)
         self.at = {name: ctypes.c_void_p(array.ctypes.data) for name, array in vars(self).items()
                    if isinstance(array, np.ndarray)}  # fmt: skip

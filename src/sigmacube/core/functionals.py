@@ -32,6 +32,10 @@ class ErrorModel:
     """Indices of the cube's bands that the factors hold."""
     n_bands: int
     """Number of bands of the cube."""
+    pixel_scale: np.ndarray | None = None
+    """(row, col) factor of every pixel on its noise; None where all are alike."""
+    band_scale: np.ndarray | None = None
+    """(bands of the cube,) factor of a calibration on the standard deviation; None for none."""
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -45,7 +49,9 @@ class ErrorModel:
 
     def functional_covariance(self, weights: Sequence[Weights]) -> np.ndarray:
         """Return the (n, n) covariance of Σ weights · estimate for several sets of weights."""
-        crops = [_Crop.create(w, self.shape).select(self.bands) for w in weights]
+        crops = [_Crop.create(w, self.shape) for w in weights]
+        crops = [crop.scaled(self.pixel_scale, self.band_scale) for crop in crops]
+        crops = [crop.select(self.bands) for crop in crops]
         return functional_covariance(self.factors, crops, self.noise_variance)
 
     def spectral_covariance(self, row: int, col: int) -> np.ndarray:
@@ -53,12 +59,17 @@ class ErrorModel:
         part = spectral_covariance(self.factors, row, col, self.noise_variance)
         covariance = np.full((self.n_bands, self.n_bands), np.nan)
         covariance[np.ix_(self.bands, self.bands)] = part
+        if self.pixel_scale is not None:
+            covariance *= self.pixel_scale[row, col] ** 2
+        if self.band_scale is not None:
+            covariance *= np.outer(self.band_scale, self.band_scale)
         return covariance
 
     def region_covariance(self, weights: np.ndarray) -> SpectralCovariance:
         """Return the error covariance of Σ weights · spectrum, weights (row, col)."""
-        part = region_covariance(self.factors, weights, self.noise_variance)
-        return part.expand(self.bands, self.n_bands)
+        part = region_covariance(self.factors, self._on_pixels(weights), self.noise_variance)
+        whole = part.expand(self.bands, self.n_bands)
+        return whole if self.band_scale is None else whole.scaled(self.band_scale)
 
     def band_covariance(
         self, first: np.ndarray, second: np.ndarray, workers: int | None = None
@@ -69,7 +80,10 @@ class ErrorModel:
 
         sides = (self._known_bands(first), self._known_bands(second))
         with parallel(workers) as run:
-            return band_covariance(self.factors, *sides, self.noise_variance, run)
+            covariance = band_covariance(self.factors, *sides, self.noise_variance, run)
+        if self.pixel_scale is not None:
+            covariance *= np.square(self.pixel_scale)[..., None]
+        return covariance
 
     def support_covariance(
         self,
@@ -89,6 +103,7 @@ class ErrorModel:
         from sigmacube.core.parallel import parallel
 
         sides = (self._known_bands(first), self._known_bands(second))
+        weights = self._on_pixels(weights)
         wide = _wide_supports(labels, count, self.factors.grid)
         small = np.where(np.isin(labels, wide), -1, labels)
         with parallel(workers) as run:
@@ -111,6 +126,10 @@ class ErrorModel:
             self.factors, count, rng, rows=rows, cols=cols, noise_variance=self.noise_variance
         )
         for error in drawn:
+            if self.pixel_scale is not None:
+                error *= self.pixel_scale[rows, cols, None]
+            if self.band_scale is not None:
+                error *= self.band_scale[self.bands]
             if len(self.bands) == self.n_bands:
                 yield error
             else:
@@ -123,7 +142,12 @@ class ErrorModel:
         absent = np.setdiff1d(np.arange(self.n_bands), self.bands)
         if np.any(rows[:, absent]):
             raise ValueError("Invalid combination: it has a weight on a band without data.")
-        return rows[:, self.bands]
+        scale = 1.0 if self.band_scale is None else self.band_scale
+        return (rows * scale)[:, self.bands]
+
+    def _on_pixels(self, weights: np.ndarray) -> np.ndarray:
+        """Return weights (row, col) on errors that the factors give, before the pixels' scale."""
+        return weights if self.pixel_scale is None else weights * self.pixel_scale
 
 
 @dataclass(frozen=True, eq=False)
@@ -156,6 +180,17 @@ class _Crop:
         at = (where[:, 0] - low[0], where[:, 1] - low[1], where[:, 2])
         np.add.at(values, at, np.array(list(weights.values()), dtype=np.float64))
         return cls(int(low[0]), int(low[1]), values)
+
+    def scaled(self, pixels: np.ndarray | None, bands: np.ndarray | None) -> _Crop:
+        """Return the weights times a factor per pixel of the cube and one per band."""
+        values = self.values
+        if pixels is not None:
+            rows, cols = (slice(s, s + n) for s, n in zip((self.row, self.col), values.shape[:2],
+                                                          strict=True))  # fmt: skip
+            values = values * pixels[rows, cols, None]
+        if bands is not None:
+            values = values * bands
+        return _Crop(self.row, self.col, values)
 
     def select(self, bands: np.ndarray) -> _Crop:
         """Return the weights of some of the bands."""

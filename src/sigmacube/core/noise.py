@@ -86,14 +86,20 @@ class Noise:
             return np.diag(self.std)
         return np.linalg.cholesky(self.value)
 
+    @cached_property
+    def inverse_factor(self) -> np.ndarray:
+        """(bands, bands) lower triangular L⁻¹."""
+        if self.is_diagonal:
+            return np.diag(1 / self.std)
+        from scipy.linalg import solve_triangular
+
+        return solve_triangular(self.factor, np.eye(self.n_bands), lower=True)
+
     def whiten(self, spectra: np.ndarray) -> np.ndarray:
         """Return L⁻¹y for spectra along the last axis, as a new float64 array."""
         if self.is_diagonal:
             return np.multiply(spectra, 1 / self.std, dtype=np.float64)
-        from scipy.linalg import solve_triangular
-
-        inverse = solve_triangular(self.factor, np.eye(self.n_bands), lower=True)
-        return np.asarray(spectra, dtype=np.float64) @ inverse.T
+        return np.asarray(spectra, dtype=np.float64) @ self.inverse_factor.T
 
     def unwhiten(self, spectra: np.ndarray) -> np.ndarray:
         """Return L y for spectra along the last axis."""

@@ -8,7 +8,13 @@ from __future__ import annotations
 
 import numpy as np
 
-__all__ = ["exact_variance", "leverage", "near_edge_inflation", "paper_variance"]
+__all__ = [
+    "exact_variance",
+    "leverage",
+    "near_edge_inflation",
+    "paper_variance",
+    "residual_share",
+]
 
 
 def leverage(vectors: np.ndarray, axis: int = -1) -> np.ndarray:
@@ -40,6 +46,31 @@ def paper_variance(pixel_leverage: np.ndarray, band_leverage: np.ndarray) -> np.
     array([[0.7]])
     """
     return pixel_leverage[:, None] + band_leverage[None, :]
+
+
+def residual_share(squares: np.ndarray, inflation: np.ndarray) -> np.ndarray:
+    """Return the share of the noise that a fit leaves at a pixel or in a band.
+
+    Strong components leave 1 − Σ q, with q their squared elements; one near the noise edge takes
+    more of the noise with it, by its inflation f. To first order that is 1 − Σ f q; the form here
+    agrees with it and stays positive.
+
+    Parameters
+    ----------
+    squares
+        (components, ...) squared elements of U or V.
+    inflation
+        (components,) factor of every component, at least one.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> residual_share(np.array([[0.1], [0.02]]), np.array([1.0, 1.5])).round(4)
+    array([0.8701])
+    """
+    left = np.maximum(1 - squares.sum(axis=0), 0.0)
+    extra = np.tensordot(inflation - 1, squares, axes=1)
+    return np.divide(left**2, left + extra, out=np.zeros_like(left), where=left > 0)
 
 
 def near_edge_inflation(singular_values: np.ndarray, n_pixels: int, n_bands: int) -> np.ndarray:

@@ -62,6 +62,13 @@ class SpectralCovariance:
         noise[np.ix_(*[bands] * self.noise.ndim)] = self.noise
         return SpectralCovariance(share, noise, vectors, self.values)
 
+    def scaled(self, bands: np.ndarray) -> SpectralCovariance:
+        """Return the covariance of the spectrum with every band multiplied by a factor."""
+        outer = np.square(bands) if self.noise.ndim == 1 else np.outer(bands, bands)
+        return SpectralCovariance(
+            self.noise_share, self.noise * outer, self.vectors * bands[:, None], self.values
+        )
+
     def of(self, combinations: np.ndarray, *, missing: bool = False) -> np.ndarray:
         """Return the (n, n) covariance of combinations (n, bands) of the bands.
 

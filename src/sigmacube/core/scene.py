@@ -7,9 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from sigmacube.core.noise import Noise
+from sigmacube.core.signal_noise import SignalNoise
 from sigmacube.core.windows import WindowGrid, WindowSpec
 
-__all__ = ["Scene"]
+__all__ = ["Scene", "mean_spectrum", "valid_parts"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,12 +27,14 @@ class Scene:
     """Noise of these bands."""
     grid: WindowGrid
     """Windows over these bands."""
+    pixel_scale: np.ndarray | None = None
+    """(row, col) factor of every pixel on its noise; None where all are alike."""
 
     @classmethod
     def create(
         cls,
         values: np.ndarray,
-        noise: float | np.ndarray,
+        noise: float | np.ndarray | SignalNoise,
         *,
         mask: np.ndarray | None,
         window: WindowSpec,
@@ -39,6 +42,11 @@ class Scene:
     ) -> Scene:
         """Check the input and settle what is valid."""
         bands, valid = valid_parts(values, mask)
+        scale = None
+        if isinstance(noise, SignalNoise):
+            noise = noise.at(mean_spectrum(values, valid))
+            scale = noise.select(bands).pixel_scale(_zero_masked(values, bands, valid))
+            noise = noise.value
         model = Noise.create(noise, values.shape[2]).select(bands)
         grid = WindowGrid.create((*valid.shape, len(bands)), window=window, step=step)
         if not model.is_diagonal and len(grid.bands) > 1:
@@ -46,19 +54,24 @@ class Scene:
                 f"Invalid window of {grid.bands.size} bands with a noise covariance. Windows must "
                 "hold all bands where the noise is correlated between bands."
             )
-        return cls(values, bands, valid, model, grid)
+        return cls(values, bands, valid, model, grid, scale)
 
     def whitened(self) -> np.ndarray:
         """Return the valid bands as float64 with unit noise, zero at masked pixels."""
-        values = self.values
-        if len(self.bands) < values.shape[2]:
-            values = values[..., self.bands]
-        if not self.valid.all():
-            values = np.where(self.valid[..., None], values, 0)
+        values = _zero_masked(self.values, self.bands, self.valid)
+        if self.pixel_scale is not None:
+            values = values / self.pixel_scale[..., None]
         return self.noise.whiten(values)
+
+    @property
+    def mean_spectrum(self) -> np.ndarray:
+        """(bands of the cube,) mean of the valid pixels."""
+        return mean_spectrum(self.values, self.valid)
 
     def to_output(self, array: np.ndarray) -> np.ndarray:
         """Return an array of the valid bands as one like the input, NaN where it is masked."""
+        if self.pixel_scale is not None:
+            array = array * self.pixel_scale[..., None]
         dtype = self.values.dtype if self.values.dtype in (np.float32, np.float64) else np.float64
         if len(self.bands) == self.values.shape[2]:
             output = array.astype(dtype, copy=False)
@@ -68,6 +81,19 @@ class Scene:
         if not self.valid.all():
             output[~self.valid] = np.nan
         return output
+
+
+def _zero_masked(values: np.ndarray, bands: np.ndarray, valid: np.ndarray) -> np.ndarray:
+    """Return the bands with data, zero at masked pixels; the input itself if nothing changes."""
+    if len(bands) < values.shape[2]:
+        values = values[..., bands]
+    return values if valid.all() else np.where(valid[..., None], values, 0)
+
+
+def mean_spectrum(values: np.ndarray, valid: np.ndarray) -> np.ndarray:
+    """Return (bands,) the mean of the valid pixels; zero for bands without data."""
+    mean = np.mean(values[valid], axis=0, dtype=np.float64)
+    return np.where(np.isfinite(mean), mean, 0.0)
 
 
 def valid_parts(values: np.ndarray, mask: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:

@@ -59,7 +59,8 @@ class _Rasters(ABC):
         what = f"Estimate, sigmacube {version}"
         self.put(names, path, "", result.estimate, dtype, what, result.metadata, result)
 
-    def read(self, path: Path) -> DenoisedCube:
+    def read(self, path: Path, pixels: slice | None = None) -> DenoisedCube:
+        """Read a result; with ``pixels``, only these rows and columns of its cubes."""
         from sigmacube.result import DenoisedCube
 
         document = read_sidecar(path)
@@ -72,12 +73,14 @@ class _Rasters(ABC):
         if not document["cuts_bands"]:
             ranks, ratio = ranks[:, :, 0], ratio[:, :, 0]
         return DenoisedCube(
-            estimate=_native(source),
-            std=_native(self.get(path, "_uncert")) if document["uncertainty"] else None,
+            estimate=_native(source, pixels),
+            std=_native(self.get(path, "_uncert"), pixels) if document["uncertainty"] else None,
             ranks=ranks.astype(np.int32),
             noise=float(noise) if noise.ndim == 0 else noise,
             residual_ratio=np.ascontiguousarray(ratio),
-            rejected=_native(self.get(path, "_rejected")) == 1 if document["rejected"] else None,
+            rejected=_native(self.get(path, "_rejected"), pixels) == 1
+            if document["rejected"]
+            else None,
             wavelengths=source.wavelengths,
             metadata=document["metadata"],
             settings=document["settings"],
@@ -106,8 +109,9 @@ class _Rasters(ABC):
         """Write one raster."""
 
 
-def _native(source: Source) -> np.ndarray:
-    return np.ascontiguousarray(source.read().values, dtype=source.value_dtype)
+def _native(source: Source, pixels: slice | None = None) -> np.ndarray:
+    cube = source.read() if pixels is None else source.read_block(pixels, pixels)
+    return np.ascontiguousarray(cube.values, dtype=source.value_dtype)
 
 
 def _document(result: DenoisedCube, version: str) -> dict[str, Any]:

@@ -1,0 +1,138 @@
+"""``sigmacube validate``: check the error bars of a scene."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from sigmacube.commands._options import Sides, local_file, reading_options
+from sigmacube.commands.denoise import _Noise, _noise, _Rank
+
+if TYPE_CHECKING:
+    from sigmacube.cube import Cube
+    from sigmacube.holdout import Holdout
+
+_READING = ("variable", "axes", "bands", "scale", "nodata", "data")
+_SOLVING = ("rank", "window", "step", "solver", "workers")
+
+
+@click.command("validate", short_help="Check the error bars on the scene itself, or by trials.")
+@click.argument("source", metavar="IN")
+@click.option(
+    "--method",
+    type=click.Choice(["holdout", "monte-carlo"]),
+    default="holdout",
+    show_default=True,
+    help="Predict elements from all others; or add fresh noise to the denoised scene many times.",
+)
+@click.option(
+    "--hidden", is_flag=True, help="Hold out by hiding elements: slower than leave-one-out."
+)
+@click.option("--share", type=float, default=0.03, show_default=True, help="Share to hide.")
+@click.option(
+    "--trials", type=click.IntRange(2), default=100, show_default=True, help="Of Monte Carlo."
+)
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
+@click.option("--noise", type=_Noise(), help="As for denoise.  [default: estimated]")
+@click.option("--rank", type=_Rank(), default="auto", show_default=True, help="Or a whole number.")
+@click.option("--window", type=Sides(2), default="20", show_default=True, help="In pixels.")
+@click.option("--step", type=Sides(1), default="4", show_default=True, help="In pixels.")
+@click.option(
+    "--solver",
+    type=click.Choice(["svd", "robust", "godec", "ssgodec", "rpca"]),
+    default="svd",
+    show_default=True,
+)
+@click.option("--workers", type=click.IntRange(1), help="Processor cores.  [default: all]")
+@reading_options
+@click.option(
+    "--plot", type=click.Path(path_type=Path), help="Write the picture here (.png, .pdf)."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def command(source: str, method: str, **options: Any) -> None:
+    """Check whether the error bars of the cube IN are right, without knowing the truth.
+
+    The default predicts every element from all others and compares; it ends in a plain verdict.
+    """
+    from sigmacube import io
+
+    with local_file(source) as path:
+        cube = io.read(path, **{key: options[key] for key in _READING})
+    solving = {key: options[key] for key in _SOLVING}
+    noise = _noise(options["noise"], cube.shape[2])
+    check = _monte_carlo if method == "monte-carlo" else _holdout
+    check(cube, noise, solving, options)
+
+
+def _holdout(cube: Cube, noise: Any, solving: dict[str, Any], options: dict[str, Any]) -> None:
+    from sigmacube.console import table
+    from sigmacube.holdout import holdout
+
+    check = holdout(
+        cube,
+        share=options["share"],
+        rng=options["seed"],
+        method="hidden" if options["hidden"] else "leave-one-out",
+        noise=noise,
+        **solving,
+    )
+    if options["plot"] is not None:
+        check.plot().savefig(options["plot"], dpi=150)
+    if options["as_json"]:
+        click.echo(check.to_json())
+    else:
+        table(_rows(check))
+        click.echo(check.verdict)
+
+
+def _rows(check: Holdout) -> Iterator[tuple[str, str]]:
+    import numpy as np
+
+    yield "method", f"{check.method}, {check.n_elements:,} elements"
+    yield "noise", check.noise_source
+    yield "rank", f"median {check.median_rank:.0f}"
+    for level, share in check.coverage.items():
+        error = 100 * check.coverage_error[level]
+        yield f"{100 * level:.0f} % cover", f"{100 * share:.1f} % ± {error:.1f}"
+    yield "z", f"standard deviation {check.z_std:.3f}"
+    low, middle, high = np.nanpercentile(100 * check.band_coverage, (5, 50, 95))
+    yield "95 %, bands", f"{middle:.1f} % median, {low:.1f} to {high:.1f} in nine bands of ten"
+    parts = ", ".join(f"{100 * part.coverage:.1f}" for part in check.brightness)
+    yield "95 %, dark to bright", f"{parts} %"
+    own = f"the noise itself {check.noise_lag1:+.3f}"
+    yield "removed part", f"correlation of neighbours {check.removed_lag1:+.3f}; {own}"
+    if np.isfinite(check.weakest_lag1):
+        yield "weakest kept", f"correlation of neighbours {check.weakest_lag1:+.3f}"
+
+
+def _monte_carlo(cube: Cube, noise: Any, solving: dict[str, Any], options: dict[str, Any]) -> None:
+    """Take the denoised scene as the truth, add fresh noise to it, and count."""
+    from sigmacube import pipeline
+    from sigmacube.console import progress, table
+    from sigmacube.montecarlo import monte_carlo
+
+    first = pipeline.denoise(cube, noise, uncertainty=False, **solving)
+    truth = cube.with_values(first.estimate)
+    with progress("Trials") as moved:
+        check = monte_carlo(
+            truth,
+            first.noise,
+            trials=options["trials"],
+            rng=options["seed"],
+            progress=moved,
+            **solving,
+        )
+    if options["plot"] is not None:
+        figure = check.plot_qq()
+        getattr(figure, "figure", figure).savefig(options["plot"], dpi=150)
+    if options["as_json"]:
+        click.echo(check.to_json())
+        return
+    rows = [(f"{100 * level:.0f} % cover", f"{100 * share:.1f} % of the Monte Carlo mean, "
+             f"{100 * check.truth_coverage[level]:.1f} % of the truth")
+            for level, share in check.coverage.items()]  # fmt: skip
+    rows.append(("σ predicted / actual", f"{check.std_ratio:.3f}"))
+    table(rows)

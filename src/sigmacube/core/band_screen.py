@@ -1,0 +1,114 @@
+"""Bands that need care before noise is estimated: constant, duplicated, saturated, coarse."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+__all__ = ["BandScreen", "screen_bands", "smallest_step"]
+
+# Two bands whose correlation misses one by less than this hold the same measurement: real sensors
+# at a signal-to-noise ratio of 1000 stay above 1e-6.
+DUPLICATE = 1e-9
+DUPLICATE_SAMPLE = 1000
+# A band counts as saturated where this share of its pixels sits on its very maximum.
+SATURATED_SHARE = 0.005
+LATTICE_SAMPLE = 512
+LATTICE_TOLERANCE = 0.01
+
+
+@dataclass(frozen=True, eq=False)
+class BandScreen:
+    """What stands out in the bands of a scene; one entry per band."""
+
+    constant: np.ndarray
+    """True where a band holds one value only: dead, or filled by the provider."""
+    duplicate_of: np.ndarray
+    """Index of the earlier band that a band repeats; −1 for none."""
+    saturated: np.ndarray
+    """Share of pixels on the band's maximum where that share says clipping; 0 elsewhere."""
+    step: np.ndarray
+    """Quantisation step; 0 where values are not on a lattice."""
+
+    @property
+    def usable(self) -> np.ndarray:
+        """True for bands that carry a measurement of their own."""
+        return ~self.constant & (self.duplicate_of < 0)
+
+    def named(self) -> dict[str, np.ndarray]:
+        """Return where bands stand out, by what makes them."""
+        return {
+            "constant": self.constant,
+            "duplicated": self.duplicate_of >= 0,
+            "saturated": self.saturated > 0,
+        }
+
+
+def screen_bands(spectra: np.ndarray) -> BandScreen:
+    """Screen the bands of some spectra.
+
+    Parameters
+    ----------
+    spectra
+        (pixels, bands) valid spectra, as they come from the file.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> spectra = np.random.default_rng(0).integers(0, 900, size=(600, 4))
+    >>> spectra[:, 1] = 7
+    >>> spectra[:, 3] = spectra[:, 0]
+    >>> screen = screen_bands(spectra)
+    >>> screen.constant
+    array([False,  True, False, False])
+    >>> screen.duplicate_of
+    array([-1, -1, -1,  0])
+    >>> screen.step
+    array([1., 0., 1., 1.])
+    """
+    top = spectra.max(axis=0)
+    constant = spectra.min(axis=0) == top
+    at_top = np.count_nonzero(spectra == top, axis=0) / len(spectra)
+    step = smallest_step(spectra)
+    # A coarse lattice puts many pixels on each of its values; only a crowd beyond that is clipping.
+    span = top.astype(np.float64) - spectra.min(axis=0)
+    crowd = np.maximum(SATURATED_SHARE, 3 * step / np.maximum(span, 1e-300))
+    saturated = np.where(~constant & (at_top > crowd), at_top, 0.0)
+    return BandScreen(constant, _duplicates(spectra, constant), saturated, step)
+
+
+def _duplicates(spectra: np.ndarray, constant: np.ndarray) -> np.ndarray:
+    """Return for each band the first earlier band that is a multiple of it; −1 for none."""
+    part = spectra[:: max(1, len(spectra) // DUPLICATE_SAMPLE)].astype(np.float64)
+    unit = part - part.mean(axis=0)
+    norm = np.sqrt(np.einsum("uv,uv->v", unit, unit))
+    unit /= np.where(constant | (norm == 0), 1, norm)
+    same = np.triu(unit.T @ unit > 1 - DUPLICATE, k=1) & ~constant[:, None] & ~constant
+    return np.where(same.any(axis=0), same.argmax(axis=0), -1)
+
+
+def smallest_step(spectra: np.ndarray) -> np.ndarray:
+    """Return the quantisation step of each band, 0 where its values are not on a lattice.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> values = np.random.default_rng(0).normal(size=(300, 2))
+    >>> values[:, 1] = np.round(values[:, 1] / 0.25) * 0.25
+    >>> smallest_step(values)
+    array([0.  , 0.25])
+    """
+    every = max(1, len(spectra) // LATTICE_SAMPLE)
+    values = np.sort(spectra[::every].astype(np.float64), axis=0)
+    gaps = np.diff(values, axis=0)
+    span = values[-1] - values[0]
+    smallest = np.where(gaps > 1e-9 * span, gaps, np.inf).min(axis=0, initial=np.inf)
+    smallest = np.where(np.isfinite(smallest), smallest, 0.0)
+    counts = gaps / np.where(smallest > 0, smallest, 1)
+    # Many gaps that are whole multiples of the smallest one do not happen by chance.
+    on_lattice = np.all(np.abs(counts - np.round(counts)) < LATTICE_TOLERANCE, axis=0)
+    step = np.where(on_lattice, smallest, 0.0)
+    if spectra.dtype.kind in "iu":  # also where the sample shows a single value
+        step = np.maximum(step, np.ptp(spectra, axis=0) > 0)
+    return step

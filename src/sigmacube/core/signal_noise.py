@@ -1,0 +1,111 @@
+"""Noise whose variance grows with the signal: photon noise.
+
+The variance of band v at pixel u is α_v x_uv + γ_v. Exactly this noise is no product of a pixel
+factor and a band factor, but nearly one: bright pixels are bright in most bands. The model used is
+σ_uv = g_u s_v with
+
+    s_v² = α_v m_v + γ_v         at a reference spectrum m (the scene's mean),
+    g_u² = mean over v of (α_v x_uv + γ_v) / s_v²,
+
+because dividing a pixel's spectrum by g_u leaves a low-rank window of the same rank: windows are
+solved at constant noise, everything known about their error holds, and estimate and standard
+deviation are multiplied back by g_u. The error of an estimate is a mean over many elements' noise,
+so what a single element's σ departs from g_u s_v hardly shows in it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+__all__ = ["SignalNoise"]
+
+# No pixel's noise variance is taken below or above the reference by more than this factor: the
+# line is fitted to the scene's own range and must not be followed far outside it.
+LARGEST_FACTOR = 50.0
+
+
+@dataclass(frozen=True, eq=False)
+class SignalNoise:
+    """Noise with variance ``gain · signal + offset`` per band, to be passed as ``noise``.
+
+    Parameters
+    ----------
+    gain
+        α, (bands,) or one: growth of the variance with the signal, not negative.
+    offset
+        γ, (bands,) or one: variance at zero signal, not negative.
+    reference
+        (bands,) spectrum at which `value` states the noise; the mean spectrum of the cube by
+        default.
+    correlation
+        (bands, bands) correlation of the noise between bands; None for independent bands.
+
+    Examples
+    --------
+    >>> import numpy as np, sigmacube as sc
+    >>> truth = sc.synthetic.scene((24, 30, 40), rng=1).values
+    >>> std = np.sqrt(4e-3 * truth + 1e-4)
+    >>> noisy = truth + std * np.random.default_rng(2).normal(size=truth.shape)
+    >>> result = sc.denoise(noisy, SignalNoise(4e-3, 1e-4), window=12)
+    >>> z = (result.estimate - truth) / result.std
+    >>> bool(0.9 < np.std(z) < 1.1)
+    True
+    """
+
+    gain: float | np.ndarray
+    offset: float | np.ndarray
+    reference: np.ndarray | None = None
+    correlation: np.ndarray | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("gain", "offset"):
+            value = np.asarray(getattr(self, name), dtype=np.float64)
+            if value.ndim > 1 or not np.all(np.isfinite(value)) or np.any(value < 0):
+                raise ValueError(
+                    f"Invalid {name} of shape {value.shape}. It must be one finite number or one "
+                    "per band, none negative."
+                )
+
+    def at(self, reference: np.ndarray) -> SignalNoise:
+        """Return the noise with a reference spectrum, its own if it has one."""
+        if self.reference is not None:
+            return self
+        reference = np.asarray(reference, dtype=np.float64)
+        gain, offset = (a + np.zeros_like(reference) for a in (self.gain, self.offset))
+        return SignalNoise(gain, offset, reference, self.correlation)
+
+    @property
+    def value(self) -> np.ndarray:
+        """Noise at the reference: (bands,) standard deviations or (bands, bands) covariance."""
+        std = np.sqrt(self._reference_variance())
+        return std if self.correlation is None else self.correlation * np.outer(std, std)
+
+    def pixel_scale(self, spectra: np.ndarray) -> np.ndarray:
+        """Return g for spectra along the last axis; the mean over bands quiets their own noise."""
+        variance = self._reference_variance()
+        share = np.asarray(self.gain) / variance / len(variance)
+        base = float(np.mean(np.asarray(self.offset) / variance))
+        power = np.asarray(spectra, dtype=np.float64) @ share + base
+        return np.sqrt(np.clip(power, 1 / LARGEST_FACTOR, LARGEST_FACTOR))
+
+    def select(self, bands: np.ndarray) -> SignalNoise:
+        """Return the noise of some of the bands; needs a reference."""
+        return SignalNoise(
+            np.asarray(self.gain)[bands],
+            np.asarray(self.offset)[bands],
+            np.asarray(self.reference)[bands],
+            None if self.correlation is None else self.correlation[np.ix_(bands, bands)],
+        )
+
+    def _reference_variance(self) -> np.ndarray:
+        if self.reference is None:
+            raise ValueError("Invalid noise: it has no reference spectrum yet. Use .at(spectrum).")
+        variance = np.asarray(self.gain) * np.maximum(self.reference, 0) + self.offset
+        if np.any(variance <= 0):
+            raise ValueError(
+                "Invalid noise: gain · reference + offset is zero in some band. It must be "
+                "above zero."
+            )
+        return variance

@@ -1,0 +1,164 @@
+"""How studies are run: scenes, number of trials, scratch space, and figures kept for a restart."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sigmacube.montecarlo import MonteCarlo, Trials, judge
+from sigmacube.montecarlo.trials import make_trials
+from sigmacube.studies._controls import independent_std
+from sigmacube.studies._report import write_text
+from sigmacube.studies._scenes import SCENES, Scene, load_scene
+
+__all__ = ["Setting"]
+
+ProgressMaker = Callable[[str], AbstractContextManager[Callable[[int, int], None] | None]]
+
+# Standard deviations that trials are judged by, from the trials.
+FORMS: Mapping[str, Callable[[Trials], np.ndarray | None]] = {
+    "own": lambda trials: None,
+    "paper": lambda trials: trials.denoised(0, overlap="ratio").std,
+    "first order": lambda trials: trials.denoised(0, finite_noise=False).std,
+    "first": lambda trials: trials.first_std(),
+    "halved": lambda trials: trials.first_std() / 2,
+    "independent": lambda trials: independent_std(trials.denoised(0)),
+    "one for all": lambda trials: _one_for_all(trials),
+}
+
+
+def _silent(label: str) -> AbstractContextManager[None]:
+    return nullcontext()
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What a study needs to know."""
+
+    scratch: Path
+    """Folder for trials and for figures that a restart takes up."""
+    quick: bool = False
+    """Small scenes and few trials."""
+    data: Path | None = None
+    """Folder with the scenes."""
+    given: Mapping[str, str] = field(default_factory=dict)
+    """Scenes that the user passed: name to path."""
+    workers: int | None = None
+    """Trials at a time."""
+    progress: ProgressMaker = _silent
+    """Makes a progress bar for a label."""
+    say: Callable[[str], None] = lambda text: None
+    """Prints a line."""
+
+    @property
+    def trials(self) -> int:
+        """Number of Monte Carlo trials."""
+        return 20 if self.quick else 100
+
+    def scene_names(self) -> list[str]:
+        """Return the scenes there are, the simulated one first."""
+        found = [
+            name
+            for name, source in SCENES.items()
+            if name in self.given
+            or (self.data is not None and all((self.data / f).exists() for f in source.files))
+        ]
+        if "indian" not in found:
+            found.insert(0, "fields")
+        return found + [name for name in self.given if name not in SCENES]
+
+    def main_scene(self) -> Scene:
+        """Return the scene with a truth of its own."""
+        return self.scene(self.scene_names()[0])
+
+    def scene(self, name: str) -> Scene:
+        """Return a scene as a truth."""
+        return load_scene(name, self.given.get(name), self.data, quick=self.quick)
+
+    @contextmanager
+    def run_trials(
+        self, scene: Scene, noise: float | np.ndarray, label: str, **fields: Any
+    ) -> Iterator[Trials]:
+        """Run Monte Carlo trials in scratch space; remove them afterwards."""
+        options = fields.pop("options", {})
+        count = fields.pop("count", self.trials)
+        key = _key(scene.truth, noise, options, fields)
+        trials = make_trials(
+            scene.truth, noise, self.scratch / f"trials-{key}", count=count, options=options,
+            **fields,
+        )  # fmt: skip
+        with self.progress(label) as progress:
+            trials.run(workers=self.workers, progress=progress)
+        yield trials
+        # Not in a finally clause: after an interruption the trials serve the restart.
+        shutil.rmtree(trials.folder)
+
+    def measure(
+        self,
+        scene: Scene,
+        noise: float | np.ndarray,
+        forms: tuple[str, ...] = ("own",),
+        **fields: Any,
+    ) -> dict[str, dict[str, Any]]:
+        """Return the figures of a Monte Carlo run for each form of σ; from disk after a restart."""
+        count = fields.get("count", self.trials)
+        kept = self.scratch / f"figures-{_key(scene.truth, noise, forms, count, fields)}.json"
+        if kept.exists():
+            found: dict[str, dict[str, Any]] = json.loads(kept.read_text(encoding="utf-8"))
+            return found
+        level = f"{noise:g}" if isinstance(noise, float) else "per band"
+        label = f"{scene.name}, noise {level}, {fields.get('options') or 'defaults'}"
+        start = time.perf_counter()
+        with self.run_trials(scene, noise, label, **fields) as trials:
+            figures = {}
+            for form in forms:
+                result = judge(trials, FORMS[form](trials), workers=self.workers)
+                figures[form] = {**result.to_dict(), "qq": quantiles(result)}
+        own = figures[forms[0]]
+        own["seconds"] = round(time.perf_counter() - start, 1)
+        write_text(kept, json.dumps(figures))
+        mean, truth = (own[key]["0.95"] for key in ("coverage", "truth_coverage"))
+        self.say(f"{label}: {mean:.4f}, truth {truth:.4f}, {own['seconds']:.0f} s")
+        return figures
+
+
+def quantiles(result: MonteCarlo) -> dict[str, Any]:
+    """Return what a Q-Q plot needs: pooled quantiles, and the trials of three single elements."""
+    from scipy.special import ndtr
+
+    at = np.linspace(-3.5, 3.5, 57)
+    pooled = np.quantile(result.sample_z, ndtr(at))
+    picked = np.linspace(0, len(result.sample_z) - 1, 3).astype(int)
+    single = [[round(float(v), 4) for v in np.sort(result.sample_z[n])] for n in picked]
+    return {
+        "theory": [round(float(v), 4) for v in at],
+        "pooled": [round(float(v), 4) for v in pooled],
+        "single": single,
+        "single_p": [float(f"{result.shapiro_p[n]:.4g}") for n in picked],
+        "positions": result.sample_positions[picked].tolist(),
+    }
+
+
+def _one_for_all(trials: Trials) -> np.ndarray:
+    """Return one σ for the whole scene, as large as the mean of the true ones."""
+    own = trials.first_std()
+    return np.full(trials.truth.shape, np.sqrt(np.nanmean(np.square(own, dtype=np.float64))))
+
+
+def _key(*parts: Any) -> str:
+    digest = hashlib.sha256()
+    for part in parts:
+        if isinstance(part, np.ndarray):
+            digest.update(np.ascontiguousarray(part).data)
+        else:
+            digest.update(repr(part).encode())
+    return digest.hexdigest()[:16]

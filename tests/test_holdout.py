@@ -1,0 +1,227 @@
+"""The hold-out check: right where σ is right, and it must notice where it is not."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+import sigmacube as sc
+from conftest import low_rank_cube
+from sigmacube.core.leave_one_out import SolvedScene, leave_one_out, partition
+from sigmacube.core.windows import Axis
+from sigmacube.holdout import holdout
+
+NOISE = 0.03
+
+
+@pytest.fixture(scope="module")
+def truth() -> np.ndarray:
+    return sc.synthetic.scene((62, 50, 48), rng=3).values
+
+
+@pytest.fixture(scope="module")
+def noisy(truth: np.ndarray) -> np.ndarray:
+    return truth + np.random.default_rng(1).normal(scale=NOISE, size=truth.shape)
+
+
+def test_closed_form_equals_a_refit_without_the_element() -> None:
+    """Universal kriging by brute force: drop element v of a pixel, fit the rest on known V."""
+    rng = np.random.default_rng(0)
+    cube = low_rank_cube((10, 10, 14), 2, rng, strength=50.0) + rng.normal(size=(10, 10, 14))
+    std = rng.uniform(0.5, 2, 14)
+    covariance = 0.5 ** np.abs(np.subtract.outer(np.arange(14), np.arange(14))) * np.outer(std, std)
+    result = sc.denoise(cube, covariance, window=10, step=10, finite_noise=False)
+    scene = SolvedScene.create(cube, result.estimate, result.error_model)
+    z = leave_one_out(scene).z
+    left, right = scene.signal_part((0, 0, 0))
+    basis = result.error_model.factors.noise.unwhiten(right).T
+    known = np.argwhere(np.isfinite(z))
+    assert len(known) > 800
+    for row, col, band in known[:: len(known) // 20]:
+        keep = np.arange(14) != band
+        inverse = np.linalg.inv(covariance[np.ix_(keep, keep)])
+        design = basis[keep]
+        cov_b = np.linalg.inv(design.T @ inverse @ design)
+        coefficients = cov_b @ design.T @ inverse @ cube[row, col, keep]
+        cross = covariance[band, keep] @ inverse
+        predicted = basis[band] @ coefficients + cross @ (
+            cube[row, col, keep] - design @ coefficients
+        )
+        gap = basis[band] - cross @ design
+        variance = covariance[band, band] - cross @ covariance[keep, band] + gap @ cov_b @ gap
+        freedom = 1 - np.sum(left[:, row, col] ** 2)
+        expected = (cube[row, col, band] - predicted) / np.sqrt(variance) / np.sqrt(freedom)
+        assert z[row, col, band] == pytest.approx(expected, rel=1e-4)
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("method", ["leave-one-out", "hidden"])
+def test_right_noise_is_trusted(noisy: np.ndarray, method: str) -> None:
+    check = holdout(noisy, noise=NOISE, method=method)
+    for level, share in check.coverage.items():
+        # Three standard errors and what the closed form leaves out.
+        assert share == pytest.approx(level, abs=3 * check.coverage_error[level] + 0.004)
+    assert check.z_std == pytest.approx(1, abs=0.02)
+    assert check.trusted
+    assert check.verdict.endswith("trust them.")
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize(("factor", "word"), [(0.6, "too small"), (1.6, "too large")])
+def test_wrong_noise_is_noticed(noisy: np.ndarray, factor: float, word: str) -> None:
+    check = holdout(noisy, noise=factor * NOISE)
+    assert not check.trusted
+    assert f"σ is {word}" in check.verdict
+    assert check.factor == pytest.approx(1 / factor, rel=0.2)
+
+
+def test_noise_kept_as_signal_is_noticed(truth: np.ndarray) -> None:
+    n_bands = truth.shape[2]
+    mixing = 0.8 ** np.abs(np.subtract.outer(np.arange(n_bands), np.arange(n_bands)))
+    white = np.random.default_rng(2).normal(size=truth.shape)
+    noisy = truth + NOISE * white @ np.linalg.cholesky(mixing).T
+    check = holdout(noisy, noise="regression")
+    assert not check.trusted
+    assert "noise was kept as signal" in check.verdict
+    assert holdout(noisy).trusted
+
+
+def test_noise_that_differs_between_bands_is_named(truth: np.ndarray) -> None:
+    std = np.geomspace(0.02, 0.04, truth.shape[2])
+    noisy = truth + np.random.default_rng(2).normal(size=truth.shape) * std
+    check = holdout(noisy, noise=float(np.sqrt(np.mean(std**2))))
+    assert "differs between bands" in check.verdict
+    assert check.band_factors[-1] > 1.4 * check.band_factors[0]
+
+
+def test_resampled_scenes_are_told(truth: np.ndarray) -> None:
+    rng = np.random.default_rng(2)
+    noise = rng.normal(scale=NOISE, size=(truth.shape[0] + 1, *truth.shape[1:]))
+    check = holdout(truth + (noise[1:] + 0.5 * noise[:-1]) / np.sqrt(1.25))
+    assert check.noise_lag1 > 0.1
+    assert "correlated between neighbouring pixels" in check.verdict
+
+
+def test_calibration_scales_sigma_and_is_recorded(noisy: np.ndarray, truth: np.ndarray) -> None:
+    wrong = np.full(truth.shape[2], NOISE)
+    wrong[10:20] *= 1.5
+    plain = sc.denoise(noisy, wrong)
+    check = holdout(noisy, result=plain)
+    result = plain.calibrated(check.band_factors)
+    np.testing.assert_allclose(result.std, plain.std * check.band_factors, rtol=1e-6)
+    assert result.settings["calibration"] == pytest.approx(check.band_factors)
+    assert result.functional_std({(5, 6, 12): 1.0}) == pytest.approx(result.std[5, 6, 12], rel=1e-3)
+    assert np.median(check.band_factors[10:20]) == pytest.approx(1 / 1.5, rel=0.05)
+    same = sc.denoise(noisy, wrong, calibrate=True)
+    np.testing.assert_allclose(same.std, result.std, rtol=1e-5)
+    # A calibrated result passes its own check.
+    again = holdout(noisy, result=result)
+    assert np.nanmax(np.abs(again.band_factors - 1)) < 1e-5
+
+
+def test_masks_and_constant_bands_do_not_count(noisy: np.ndarray) -> None:
+    cube = noisy.copy()
+    cube[5:15, 8:20] = np.nan
+    cube[..., 7] = 0.4
+    cube[..., 9] = np.nan
+    check = holdout(cube)
+    assert np.isnan(check.band_coverage[[7, 9]]).all()
+    assert check.n_elements <= (62 * 50 - 120) * 46
+    assert check.trusted
+
+
+def test_tables_and_json(noisy: np.ndarray, tmp_path: Path) -> None:
+    check = holdout(noisy)
+    assert len(check.brightness) == 5
+    assert check.brightness[0].high <= check.brightness[-1].low
+    assert 0 < check.coverage_error[0.95] < 0.01
+    facts = json.loads(check.to_json(tmp_path / "check.json"))
+    assert facts == json.loads((tmp_path / "check.json").read_text())
+    assert facts["coverage"]["0.95"] == check.coverage[0.95]
+    assert len(facts["band_factors"]) == noisy.shape[2]
+
+
+def test_plot_has_its_three_panels(noisy: np.ndarray, tmp_path: Path) -> None:
+    figure = holdout(noisy, noise=NOISE).plot()
+    titles = [ax.get_title() for ax in figure.axes]
+    assert titles[:3] == ["Calibration", "By band (± 2 standard errors)", "By brightness"]
+    figure.savefig(tmp_path / "check.png")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [({"share": 0.5}, "Invalid share 0.5"), ({"method": "bootstrap"}, "Invalid method")],
+)
+def test_bad_options(noisy: np.ndarray, options: dict, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        holdout(noisy, **options)
+
+
+def test_partition_covers_every_element() -> None:
+    for length, size, step in ((50, 20, 4), (41, 7, 3), (20, 20, 4), (23, 5, 5)):
+        axis = Axis(length=length, size=size, step=step)
+        covered = np.zeros(length, dtype=bool)
+        for index in partition(axis):
+            covered[axis.starts[index] : axis.starts[index] + size] = True
+        assert covered.all()
+
+
+def test_validate_command(noisy: np.ndarray, tmp_path: Path) -> None:
+    from sigmacube.cli import main
+
+    np.save(tmp_path / "scene.npy", noisy)
+    scene, picture = str(tmp_path / "scene.npy"), tmp_path / "check.png"
+    told = CliRunner().invoke(main, ["validate", scene, "--plot", str(picture)])
+    assert told.exit_code == 0, told.output
+    assert "trust them" in told.output
+    assert picture.stat().st_size > 10_000
+    told = CliRunner().invoke(main, ["validate", scene, "--noise", "0.018", "--json"])
+    assert json.loads(told.stdout)["trusted"] is False
+
+
+def test_info_command_describes_the_noise(noisy: np.ndarray, tmp_path: Path) -> None:
+    from sigmacube.cli import main
+
+    cube = noisy.copy()
+    cube[..., 5] = 0.0
+    np.save(tmp_path / "scene.npy", cube)
+    told = CliRunner().invoke(main, ["info", str(tmp_path / "scene.npy")])
+    assert told.exit_code == 0, told.output
+    assert "SNR by band" in told.output
+    assert "constant" in told.output
+
+
+@pytest.mark.data
+@pytest.mark.parametrize("name", ["pavia", "aviris", "enmap"])
+def test_real_scenes_pass(data_dir: Path, name: str) -> None:
+    check = holdout(real_scene(data_dir, name), step=20)
+    assert 0.93 <= check.coverage[0.95] <= 0.97
+    assert 0.45 <= check.coverage[0.5] <= 0.55
+    # Where the product was not resampled the removed part is white.
+    assert abs(check.removed_lag1 - max(check.noise_lag1, 0)) < 0.03
+    assert check.weakest_lag1 > check.noise_lag1 + 0.05
+
+
+def real_scene(folder: Path, name: str) -> np.ndarray:
+    from scipy.io import loadmat
+
+    if name == "pavia":
+        return loadmat(folder / "scenes" / "pavia_centre_100x100x102.mat")["data"]
+    if name == "aviris":
+        return loadmat(folder / "scenes" / "aviris_90x90x224.mat")["hsi_img"]
+    import rasterio
+
+    tiles = []
+    for row in (96, 128):
+        line = []
+        for col in (96, 128):
+            path = folder / "formats" / "enmap" / f"enmap_potsdam_tile_{row}_{col}.tif"
+            with rasterio.open(path) as source:
+                line.append(source.read().transpose(1, 2, 0).astype(float))
+        tiles.append(np.concatenate(line, axis=1))
+    cube = np.concatenate(tiles, axis=0)
+    return np.where(cube == -32768, np.nan, cube)
