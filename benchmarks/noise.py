@@ -18,7 +18,7 @@ from scipy.special import ndtri
 
 import sigmacube as sc
 from sigmacube.core.noise_estimation import fit_noise
-from sigmacube.holdout import holdout
+from sigmacube.validation import holdout
 
 DATA = Path(__file__).resolve().parents[1].parent / "shared" / "data"
 COST_SHAPE = (145, 145, 200)

@@ -101,3 +101,14 @@ def test_nothing_above_the_floor_gives_nothing(size: int) -> None:
     values, vectors = leading_eigenpairs(gram, floor=2 * np.linalg.norm(gram, 2))
     assert values.shape == (0,)
     assert vectors.shape == (size, 0)
+
+
+def test_a_fresh_workspace_survives_a_range_without_eigenvalues():
+    """LAPACK reads integers that it has not set there: garbage among them must not crash it."""
+    from sigmacube.core import eigen
+
+    assert not eigen._Workspace(40).integers.any()
+    gram = np.diag(np.arange(1.0, 41.0))
+    values, vectors = leading_eigenpairs(gram, floor=50.0)
+    assert values.shape == (0,)
+    assert vectors.shape == (40, 0)

@@ -13,7 +13,7 @@ import sigmacube as sc
 from conftest import low_rank_cube
 from sigmacube.core.leave_one_out import SolvedScene, leave_one_out, partition
 from sigmacube.core.windows import Axis
-from sigmacube.holdout import holdout
+from sigmacube.validation import holdout
 
 NOISE = 0.03
 
@@ -181,6 +181,16 @@ def test_validate_command(noisy: np.ndarray, tmp_path: Path) -> None:
     assert picture.stat().st_size > 10_000
     told = CliRunner().invoke(main, ["validate", scene, "--noise", "0.018", "--json"])
     assert json.loads(told.stdout)["trusted"] is False
+
+
+def test_validate_by_monte_carlo(noisy: np.ndarray, tmp_path: Path) -> None:
+    from sigmacube.cli import main
+
+    np.save(tmp_path / "scene.npy", noisy[:24, :26, :30])
+    options = ["--method", "monte-carlo", "--trials", "4", "--window", "12", "--noise", "0.03"]
+    told = CliRunner().invoke(main, ["validate", str(tmp_path / "scene.npy"), *options])
+    assert told.exit_code == 0, told.output
+    assert "predicted / actual" in told.output
 
 
 def test_info_command_describes_the_noise(noisy: np.ndarray, tmp_path: Path) -> None:

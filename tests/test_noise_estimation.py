@@ -136,14 +136,52 @@ def test_given_signal_noise_is_propagated(truth: np.ndarray) -> None:
     assert abs(right - 1) < abs(wide - 1)
 
 
-def test_functionals_follow_the_pixel_scale(truth: np.ndarray) -> None:
+@pytest.fixture(scope="module")
+def scaled(truth: np.ndarray) -> sc.DenoisedCube:
+    """A result with a factor per pixel and a calibration per band."""
     noisy, _ = add_kind(truth, "signal", np.random.default_rng(8))
-    result = sc.denoise(noisy[:30, :30], SignalNoise(2 * 0.02**2, 0.08 * 0.02**2))
+    result = sc.denoise(noisy[:30, :26], SignalNoise(2 * 0.02**2, 0.08 * 0.02**2))
+    assert np.ptp(result.noise_scale) > 0.3
+    return result.calibrated(np.linspace(0.7, 1.4, truth.shape[2]))
+
+
+def test_errors_of_all_kinds_follow_pixel_and_band_scales(scaled: sc.DenoisedCube) -> None:
+    errors = scaled.error_model
+    weights = np.zeros(scaled.estimate.shape[:2])
+    weights[3:9, 5:12] = np.random.default_rng(0).uniform(size=(6, 7))
+    row = np.zeros((1, scaled.estimate.shape[2]))
+    row[0, [11, 40]] = 1.0, -0.5
+    expected = scaled.functional_std(weights[..., None] * row) ** 2
+    assert errors.region_covariance(weights).of(row)[0, 0] == pytest.approx(expected, rel=1e-5)
+    labels = np.where(weights > 0, 0, -1)
+    support = errors.support_covariance(labels, 1, weights, row, row)
+    assert support[0, 0] == pytest.approx(expected, rel=1e-4)
+    variance = errors.band_covariance(row, row)[..., 0]
     for pixel in ((4, 7), (21, 13)):
-        std = result.functional_std({(*pixel, 11): 1.0})
-        assert std == pytest.approx(result.std[(*pixel, 11)], rel=1e-3)
-        variance = result.spectral_cov(*pixel)[11, 11]
-        assert np.sqrt(variance) == pytest.approx(result.std[(*pixel, 11)], rel=1e-3)
+        assert scaled.functional_std({(*pixel, 11): 1.0}) == pytest.approx(
+            scaled.std[(*pixel, 11)], rel=1e-3
+        )
+        covariance = scaled.spectral_cov(*pixel)
+        assert np.sqrt(covariance[11, 11]) == pytest.approx(scaled.std[(*pixel, 11)], rel=1e-3)
+        assert variance[pixel] == pytest.approx((row @ covariance @ row.T).item(), rel=1e-4)
+
+
+@pytest.mark.statistical
+def test_draws_follow_pixel_and_band_scales(scaled: sc.DenoisedCube) -> None:
+    """300 draws: a standard deviation is good to 4 %, its mean over elements to far less."""
+    part = np.s_[0:8, 3:12]
+    drawn = np.stack(list(scaled.error_model.draws(300, np.random.default_rng(0), *part)))
+    ratio = drawn.std(axis=0) / scaled.std[part]
+    assert ratio.mean() == pytest.approx(1, abs=0.03)
+    assert ratio.std() < 0.08
+
+
+def test_scales_survive_a_file(scaled: sc.DenoisedCube, tmp_path: Path) -> None:
+    scaled.save(tmp_path / "result.nc", keep_factors=True, dtype="float64")
+    again = sc.io.read_result(tmp_path / "result.nc")
+    np.testing.assert_allclose(again.noise_scale, scaled.noise_scale, rtol=1e-6)
+    weights = {(4, 7, 11): 1.0, (9, 2, 30): -2.0}
+    assert again.functional_std(weights) == pytest.approx(scaled.functional_std(weights), rel=1e-4)
 
 
 def test_the_log_and_the_result_say_what_was_used(

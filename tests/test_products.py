@@ -181,9 +181,9 @@ def test_draws_of_a_part_are_those_of_its_own_windows(plain):
         plain.sample(0)
 
 
-# Monte Carlo: seeded, 60 trials; a spread is then known to 9 %, its median over many places to 2 %
+# Monte Carlo: seeded, 50 trials; a spread is then known to 10 %, its median over many places to 2 %
 
-TRIALS = 60
+TRIALS = 50
 LABELS = np.zeros(SHAPE[:2], dtype=int)
 LABELS[12:21, 3:13], LABELS[11:24, 16:29] = 7, 3
 MAKERS = {
@@ -216,8 +216,8 @@ def test_sigma_equals_the_spread_over_trials(trials, name):
     good = np.isfinite(product.std)
     spread = values.std(axis=0, ddof=1)
     ratio = float(np.median(product.std[good] / spread[good]))
-    # Fields are two places only, whose spreads are correlated over bands: 9 % / sqrt(2), 3 sigma.
-    tolerance = 0.19 if name.startswith(("field", "ndvi of fields")) else 0.06
+    # Fields are two places only, whose spreads are correlated over bands: 10 % / sqrt(2), 3 sigma.
+    tolerance = 0.21 if name.startswith(("field", "ndvi of fields")) else 0.06
     assert abs(ratio - 1) < tolerance
     naive = float(np.median(product.independent_std[good] / spread[good]))
     if name != "ndvi":
@@ -523,13 +523,20 @@ def test_a_few_measured_bands_improve_the_others(plain):
 # Files and the command line
 
 
-@pytest.mark.parametrize("suffix", [".nc", ".zarr"])
-@pytest.mark.parametrize("case", ["scalar", "covariance", "kept noise", "cut bands", "uniform"])
+@pytest.mark.parametrize(
+    ("case", "suffix"),
+    [
+        ("scalar", ".nc"),
+        ("covariance", ".nc"),
+        ("kept noise", ".nc"),
+        ("kept noise", ".zarr"),
+        ("cut bands", ".nc"),
+        ("uniform", ".nc"),
+    ],
+)
 def test_factors_come_back_from_files(tmp_path, suffix, case):
     if suffix == ".zarr":
         pytest.importorskip("zarr")
-        if case != "kept noise":
-            pytest.skip("one case is enough")
     options = {"noise": NOISE, "window": 12, **CASES[case]}
     cube = noisy(1)
     values = cube.values.copy()

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from sigmacube.holdout import Holdout
+    from sigmacube.validation import Holdout
 
 __all__ = ["draw"]
 
@@ -24,7 +24,7 @@ def draw(check: Holdout) -> Figure:
     Parameters
     ----------
     check
-        What `sigmacube.holdout` returned.
+        What `sigmacube.validation` returned.
     """
     from matplotlib.figure import Figure
 

@@ -87,7 +87,7 @@ def denoise(
         False computes the estimate alone; ``std`` is then None.
     calibrate
         Scale the standard deviation of every band by what leaving elements out shows (see
-        `sigmacube.holdout`), and record the factors in ``settings["calibration"]``.
+        `sigmacube.validation`), and record the factors in ``settings["calibration"]``.
     workers
         Threads; the number of processors by default. The result is the same for any number, to
         the last bit.

@@ -13,7 +13,7 @@ from sigmacube.commands.denoise import _Noise, _noise, _Rank
 
 if TYPE_CHECKING:
     from sigmacube.cube import Cube
-    from sigmacube.holdout import Holdout
+    from sigmacube.validation import Holdout
 
 _READING = ("variable", "axes", "bands", "scale", "nodata", "data")
 _SOLVING = ("rank", "window", "step", "solver", "workers")
@@ -69,7 +69,7 @@ def command(source: str, method: str, **options: Any) -> None:
 
 def _holdout(cube: Cube, noise: Any, solving: dict[str, Any], options: dict[str, Any]) -> None:
     from sigmacube.console import table
-    from sigmacube.holdout import holdout
+    from sigmacube.validation import holdout
 
     check = holdout(
         cube,
@@ -126,8 +126,8 @@ def _monte_carlo(cube: Cube, noise: Any, solving: dict[str, Any], options: dict[
             **solving,
         )
     if options["plot"] is not None:
-        figure = check.plot_qq()
-        getattr(figure, "figure", figure).savefig(options["plot"], dpi=150)
+        picture: Any = check.plot_qq()
+        getattr(picture, "figure", picture).savefig(options["plot"], dpi=150)
     if options["as_json"]:
         click.echo(check.to_json())
         return

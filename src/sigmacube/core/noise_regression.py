@@ -22,9 +22,9 @@ def regression_noise(spectra: np.ndarray) -> np.ndarray:
     --------
     >>> import numpy as np
     >>> rng = np.random.default_rng(0)
-    >>> signal = rng.normal(size=(4000, 3)) @ rng.normal(size=(3, 20))
+    >>> signal = rng.normal(size=(4000, 3)) @ rng.normal(size=(3, 60))
     >>> std = regression_noise(signal + 0.1 * rng.normal(size=signal.shape))
-    >>> bool(np.all(np.abs(std / 0.1 - 1) < 0.4))
+    >>> bool(abs(np.median(std) / 0.1 - 1) < 0.05)
     True
     """
     n, p = spectra.shape

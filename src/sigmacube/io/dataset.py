@@ -83,6 +83,9 @@ def from_result(result: DenoisedCube) -> xr.Dataset:
         dataset["rejected"] = _cube(result.rejected.astype(np.int8), dims, flags)
     _add_windows(dataset, result)
     dataset["noise"] = _noise(result, dims)
+    if result.noise_scale is not None:
+        about = {"long_name": "factor of every pixel on the noise", "units": "1"}
+        dataset["noise_scale"] = ((dims.row, dims.col), result.noise_scale, about)
     if metadata.get("fwhm") is not None and len(metadata["fwhm"]) == result.estimate.shape[2]:
         about = {"long_name": "full width at half maximum of the band", "units": "nm"}
         dataset["fwhm"] = (dims.band, np.asarray(metadata["fwhm"], dtype=float), about)
@@ -385,6 +388,7 @@ def to_result(dataset: xr.Dataset) -> DenoisedCube:
         ranks=dataset["rank"].values,
         noise=noise,
         residual_ratio=dataset["residual_ratio"].values,
+        noise_scale=dataset["noise_scale"].values if "noise_scale" in dataset else None,
         rejected=None if rejected is None else rejected.astype(bool),
         wavelengths=_stored_wavelengths(dataset, standard),
         metadata=metadata,

@@ -87,6 +87,14 @@ def add_factors(dataset: xr.Dataset, result: DenoisedCube) -> None:
             model.noise_variance.astype(np.float32),
             "variance of kept pure noise, relative to the noise",
         )
+    if model.pixel_scale is not None:
+        arrays["factor_pixel_scale"] = (
+            ("factor_row", "factor_col"), model.pixel_scale, "factor of the pixel on its noise",
+        )  # fmt: skip
+    if model.band_scale is not None:
+        arrays["factor_band_scale"] = (
+            "factor_calibrated_band", model.band_scale, "factor of a calibration on the std",
+        )  # fmt: skip
     for name, (dims, values, about) in arrays.items():
         dataset[name] = (dims, values, {"long_name": about, "units": "1"})
     grid = factors.grid
@@ -134,9 +142,11 @@ def read_factors(dataset: xr.Dataset, noise: float | np.ndarray, n_bands: int) -
         weighting=str(about["weighting"]),
         stored_weights=_weights(dataset, grid),
     )
-    kept = dataset.get("factor_noise_variance")
-    variance = None if kept is None else kept.values.astype(np.float64)
-    return ErrorModel(factors, variance, bands, n_bands)
+    variance, pixel_scale, band_scale = (
+        None if name not in dataset else dataset[name].values.astype(np.float64)
+        for name in ("factor_noise_variance", "factor_pixel_scale", "factor_band_scale")
+    )
+    return ErrorModel(factors, variance, bands, n_bands, pixel_scale, band_scale)
 
 
 def _unpacked(dataset: xr.Dataset, grid: WindowGrid) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

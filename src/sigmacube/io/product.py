@@ -107,7 +107,8 @@ def _about(product: Product, name: str) -> dict[str, Any]:
 def _sigma(product: Product, name: str) -> dict[str, Any]:
     comment = (
         "Errors of neighbouring values are correlated. Means over them must not be given this "
-        "error over the square root of their number; make them from the denoised cube."
+        "error over the square root of their number; make them from the denoised cube. No "
+        "correlation is stated here: taken as fully correlated, means get an upper bound."
     )
     return {
         "long_name": f"standard deviation of {name}",
