@@ -72,7 +72,7 @@ def everything(result, truth):
     }
 
 
-NAMES = [name for name in plots.__all__ if name not in ("style", "stretch", "coverage")]
+NAMES = [name for name in plots.__all__ if name not in ("style", "stretch", "coverage", "overview")]
 
 
 class TestEveryPlot:

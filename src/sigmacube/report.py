@@ -87,7 +87,7 @@ def write_report(
     ...     sc.denoise(noisy, 0.05, window=12), Path(tempfile.mkdtemp()) / "report.html",
     ...     observed=noisy,
     ... )
-    >>> "http" in page.read_text(encoding="utf-8")
+    >>> "://" in page.read_text(encoding="utf-8")
     False
     """
     out = Path(out)

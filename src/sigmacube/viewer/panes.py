@@ -283,8 +283,6 @@ class SpectrumPane:
 def _plain(plot: Any) -> None:
     """Give a figure the looks of the package."""
     plot.toolbar.logo = None
-    # The frame of what has the focus is for those who use the keyboard.
-    plot.stylesheets = [":host(:focus:not(:focus-visible)) { outline: none; }"]
     plot.toolbar_location = "above"
     plot.title.text_font_size = "14px"
     plot.outline_line_color = "#999"
