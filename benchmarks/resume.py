@@ -14,16 +14,18 @@ import signal
 import subprocess
 import sys
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+import distributed
 import numpy as np
 
 import sigmacube as sc
 from sigmacube import io
 from sigmacube.io.atomic import remove
-from sigmacube.scale import denoise_file
+from sigmacube.scale import denoise_file, execute
 from sigmacube.scale.faults import POINTS
 
 SHAPE = (46, 37, 12)
@@ -143,29 +145,36 @@ def kill_runs(folder: Path, kills: int, seed: int = 0) -> dict[str, int]:
 
 
 def kill_workers(folder: Path, kills: int) -> int:
-    """Kill workers of a Dask cluster while they compute; return how many died."""
-    import distributed
+    """Kill workers of Dask clusters while they compute; return how many died.
 
+    Dask starts workers anew, but not always; a run that is left without any is resumed on another
+    cluster.
+    """
     source, whole = make_scene(folder)
     output = folder / "out.zarr"
+    execute.PATIENCE = 5.0
     dead = 0
-    with distributed.LocalCluster(
-        n_workers=2, threads_per_worker=1, dashboard_address=None, silence_logs=50
-    ) as cluster:
-        while dead < kills:
-            left = [2]
+    while dead < kills:
+        killed = 0
+        while not output.exists():
+            with distributed.LocalCluster(
+                n_workers=2, threads_per_worker=1, dashboard_address=":0", silence_logs=50
+            ) as cluster:
 
-            def kill(done: int, total: int, left: list[int] = left) -> None:
-                alive = [w.pid for w in cluster.workers.values() if w.pid]
-                if left[0] and alive:
-                    os.kill(alive[left[0] % len(alive)], signal.SIGKILL)
-                    left[0] -= 1
+                def kill(done: int, total: int, cluster: Any = cluster) -> None:
+                    nonlocal killed
+                    alive = [worker.pid for worker in cluster.workers.values() if worker.pid]
+                    if killed < 2 and alive:
+                        os.kill(alive[killed % len(alive)], signal.SIGKILL)
+                        killed += 1
 
-            denoise_file(source, output, **SETTINGS, tile="20x16", dtype="float64",
-                         scheduler=cluster.scheduler_address, progress=kill)  # fmt: skip
-            dead += 2 - left[0]
-            check(source, output, whole)
-            remove(output)
+                with suppress(RuntimeError):
+                    denoise_file(source, output, **SETTINGS, tile="20x16", dtype="float64",
+                                 scheduler=cluster.scheduler_address, progress=kill,
+                                 resume=True)  # fmt: skip
+        dead += killed
+        check(source, output, whole)
+        remove(output)
     return dead
 
 

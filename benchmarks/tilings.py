@@ -61,7 +61,7 @@ def cluster(kind: str, workers: int) -> Any:
     import distributed
 
     return distributed.LocalCluster(
-        n_workers=workers, threads_per_worker=1, dashboard_address=None, silence_logs=50
+        n_workers=workers, threads_per_worker=1, dashboard_address=":0", silence_logs=50
     )
 
 

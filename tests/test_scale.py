@@ -236,7 +236,7 @@ def cluster() -> Iterator[Any]:
     import distributed
 
     with distributed.LocalCluster(
-        n_workers=2, threads_per_worker=1, dashboard_address=None, silence_logs=50
+        n_workers=2, threads_per_worker=1, dashboard_address=":0", silence_logs=50
     ) as made:
         yield made
 
@@ -264,6 +264,19 @@ def test_dask_computes_the_same_bits_though_a_worker_dies(
     assert not victims
     assert_same(tmp_path / "a.zarr", whole)
     assert not list(tmp_path.glob(".*"))
+
+
+def test_a_cluster_without_workers_is_reported(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import distributed
+
+    monkeypatch.setattr("sigmacube.scale.execute.PATIENCE", 0.5)
+    with (
+        distributed.LocalCluster(n_workers=0, dashboard_address=":0", silence_logs=50) as empty,
+        pytest.raises(RuntimeError, match=r"no workers .*--resume"),
+    ):
+        denoise_file(source, tmp_path / "a.zarr", 0.05, **WINDOW, scheduler=empty.scheduler_address)
 
 
 def test_dask_arrays_give_lazy_results(cube: np.ndarray, whole: DenoisedCube) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -16,6 +17,9 @@ __all__ = ["check_execution", "run_tiles"]
 Done = Callable[[int], None]
 #: How often a tile is handed to Dask, which itself gives up after the loss of four workers.
 ROUNDS = 3
+#: Seconds without any worker after which a run on a cluster ends, and between looks at it.
+PATIENCE = 120.0
+POLL = 0.1
 
 
 def check_execution(mode: str, scheduler: str | None, workers: int | None) -> int:
@@ -108,7 +112,7 @@ def _client(scheduler: str, workers: int) -> Iterator[Any]:
         return
     with (
         distributed.LocalCluster(
-            n_workers=workers, threads_per_worker=1, dashboard_address=None
+            n_workers=workers, threads_per_worker=1, dashboard_address=":0"
         ) as cluster,
         distributed.Client(cluster, set_as_default=False) as client,
     ):
@@ -138,13 +142,25 @@ def _dask_round(client: Any, place: str, numbers: list[int], done: Done) -> list
 
     futures = client.map(_computed, [place] * len(numbers), numbers, pure=False)
     number_of = dict(zip((future.key for future in futures), numbers, strict=True))
-    lost = []
+    ready = as_completed(futures, loop=client.loop)
+    lost, seen = [], time.monotonic()
     try:
-        for future in as_completed(futures, loop=client.loop):
-            try:
-                done(future.result())
-            except KilledWorker:
-                lost.append(number_of[future.key])
+        while not ready.is_empty():
+            batch = ready.next_batch(block=False)
+            for future in batch:
+                try:
+                    done(future.result())
+                except KilledWorker:
+                    lost.append(number_of[future.key])
+            if batch or client.scheduler_info()["workers"]:
+                seen = time.monotonic()
+            elif time.monotonic() - seen > PATIENCE:
+                raise RuntimeError(
+                    f"the Dask scheduler has had no workers for {PATIENCE:.0f} s. The run goes on "
+                    "with --resume"
+                )
+            if not batch:
+                time.sleep(POLL)
     finally:
         client.cancel(futures)
     return lost
