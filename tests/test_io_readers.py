@@ -170,7 +170,14 @@ def write_tiff(path, values, **profile):
         **profile,
     }
     with rasterio.open(
-        path, "w", driver="GTiff", width=cols, height=rows, count=bands, dtype=values.dtype, **profile
+        path,
+        "w",
+        driver="GTiff",
+        width=cols,
+        height=rows,
+        count=bands,
+        dtype=values.dtype,
+        **profile,
     ) as file:
         file.write(values.transpose(2, 0, 1))
         return path
@@ -476,7 +483,9 @@ class TestMasksAndBands:
         assert found.wavelengths.tolist() == [CENTRES[i] for i in expected]
         assert found.metadata["good_bands"] == [[True, False, True][i] for i in expected]
 
-    @pytest.mark.parametrize("bands", ["", "3", "-1", "a", "1:99", "2:1", "0,0", "900nm:", [], [1.5]])
+    @pytest.mark.parametrize(
+        "bands", ["", "3", "-1", "a", "1:99", "2:1", "0,0", "900nm:", [], [1.5]]
+    )
     def test_bad_bands(self, bands):
         with pytest.raises(ValueError, match="Invalid bands"):
             parse_bands(bands, 3, CENTRES)

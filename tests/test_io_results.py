@@ -350,9 +350,7 @@ class TestCorrelation:
 
     @pytest.mark.parametrize("kept", [True, False])
     def test_between_bands(self, result, kept):
-        stated = correlation.along_bands(
-            result if kept else replace(result, error_model=None)
-        )
+        stated = correlation.along_bands(result if kept else replace(result, error_model=None))
         exact = np.zeros_like(stated)
         for place in ((15, 12), (30, 25), (44, 38), (20, 35)):
             covariance = result.spectral_cov(*place)
@@ -362,7 +360,9 @@ class TestCorrelation:
         assert np.corrcoef(stated[off], exact[off])[0, 1] > 0.9
         assert np.linalg.eigvalsh(stated).min() > 0
         # Negative control: independent bands would miss most of it.
-        assert np.sqrt(np.mean((stated - exact)[off] ** 2)) < 0.5 * np.sqrt(np.mean(exact[off] ** 2))
+        assert np.sqrt(np.mean((stated - exact)[off] ** 2)) < 0.5 * np.sqrt(
+            np.mean(exact[off] ** 2)
+        )
 
     def test_long_axes_are_not_stated(self, monkeypatch):
         from sigmacube.io import dataset
@@ -572,6 +572,16 @@ class TestDataArrays:
         array.attrs["_FillValue"] = 5.0
         cube = from_dataarray(array)
         np.testing.assert_array_equal(cube.mask, array.values != 5)
-        assert "_FillValue" not in sc.DenoisedCube(
-            cube.values, None, np.ones((1, 1), int), 1.0, np.ones((1, 1)), metadata=cube.metadata
-        ).to_xarray()["estimate"].attrs
+        assert (
+            "_FillValue"
+            not in sc.DenoisedCube(
+                cube.values,
+                None,
+                np.ones((1, 1), int),
+                1.0,
+                np.ones((1, 1)),
+                metadata=cube.metadata,
+            )
+            .to_xarray()["estimate"]
+            .attrs
+        )

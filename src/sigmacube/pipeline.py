@@ -10,11 +10,22 @@ import numpy as np
 from sigmacube._version import __version__
 from sigmacube.core.factors import Factors
 from sigmacube.core.functionals import ErrorModel
+from sigmacube.core.impulses import advice_on_impulses
+from sigmacube.core.incomplete import Incompleteness, incompleteness
+from sigmacube.core.noise import Noise
 from sigmacube.core.overlap import combine
 from sigmacube.core.parallel import ParallelMap, parallel
-from sigmacube.core.scene import Scene
+from sigmacube.core.scene import Scene, to_all_bands
 from sigmacube.core.solve import dominant_directions, solve_windows, spectral_energy
-from sigmacube.core.solvers import Solver, SvdSolver
+from sigmacube.core.solvers import (
+    CorrelatedSolver,
+    GoDecSolver,
+    RobustSolver,
+    RpcaSolver,
+    SemiSoftGoDecSolver,
+    Solver,
+    SvdSolver,
+)
 from sigmacube.core.windows import WindowGrid, WindowSpec
 from sigmacube.cube import Cube
 from sigmacube.result import DenoisedCube
@@ -25,6 +36,14 @@ if TYPE_CHECKING:
 __all__ = ["denoise"]
 
 Progress = Callable[[int, int], None]
+
+SOLVERS: dict[str, Callable[[int | str], Solver]] = {
+    "svd": SvdSolver,
+    "robust": RobustSolver,
+    "godec": GoDecSolver,
+    "ssgodec": SemiSoftGoDecSolver,
+    "rpca": RpcaSolver,
+}
 
 
 def denoise(
@@ -62,8 +81,9 @@ def denoise(
     rank
         ``"auto"`` keeps what rises above the noise edge; an int keeps so many components.
     solver
-        ``"svd"``, or a callable that takes one patch (pixels, bands) of unit noise and returns a
-        `PatchSolution`.
+        ``"svd"``; ``"robust"`` where there are impulses, dead lines or stripes; ``"godec"``,
+        ``"ssgodec"``, ``"rpca"`` for comparison; or a callable that takes one patch (pixels,
+        bands) of unit noise and returns a `PatchSolution`.
     overlap
         ``"exact"`` covariance of overlapping windows, or ``"ratio"`` for the form of Song et al.
         (2021), which takes it as proportional to the share of common elements.
@@ -75,8 +95,9 @@ def denoise(
         first-order form; so does ``overlap="ratio"``.
     mask
         True where values are valid; (row, col) or (row, col, band). Values that are not finite
-        are masked anyway. A band without any valid value is set aside; a pixel without a valid
-        value in every other band leaves the windows. Both are NaN in the result.
+        are masked anyway. Missing values of a pixel are estimated from its other bands and
+        other pixels, with a larger standard deviation. A pixel without any valid value is NaN in
+        the result, and so is a band that no window over a pixel has seen.
     uncertainty
         False computes the estimate alone; ``std`` is then None.
     workers
@@ -114,12 +135,15 @@ def denoise(
     mask = _joint_mask(source, mask)
     noise_value, noise_source = settle_noise(source.values, noise, mask)
     scene = Scene.create(source.values, noise_value, mask=mask, window=window, step=step)
-    solve = make_solver(solver, rank, scene.grid)
+    solve = _for_noise(make_solver(solver, rank, scene.grid), rank, scene)
 
     with parallel(workers) as run:
-        white = scene.whitened()
+        correlated = isinstance(solve, CorrelatedSolver)
+        white = scene.scaled() if correlated else scene.whitened()
         solve = _with_start(solve, white, scene.grid, run)
-        solved = solve_windows(white, scene.valid, scene.grid, solve, run, progress)
+        solved = solve_windows(
+            white, scene.valid, scene.grid, solve, run, progress, missing=scene.missing
+        )
         factors = Factors.stack(
             scene.grid,
             scene.noise,
@@ -133,30 +157,45 @@ def denoise(
         estimate, variance, noise_variance = combine(
             factors, overlap=overlap, uncertainty=uncertainty, run=run
         )
+        incomplete = incompleteness(factors, run, uncertainty=uncertainty)
+        if incomplete is not None:
+            incomplete.apply(estimate, variance, noise_variance, np.diff(scene.grid.bands.edges))
 
     std = None
     if variance is not None:
         std = scene.to_output(np.sqrt(variance, out=variance) * scene.noise.std)
+    settings: dict[str, Any] = {
+        "window": list(scene.grid.window),
+        "step": [axis.step for axis in (scene.grid.rows, scene.grid.cols, scene.grid.bands)],
+        "rank": rank,
+        "solver": solver if isinstance(solver, str) else getattr(solver, "__name__", "custom"),
+        "overlap": overlap,
+        "weights": weights,
+        "finite_noise": finite_noise,
+        "noise_source": noise_source,
+        "version": __version__,
+    }
+    estimate = scene.to_output(estimate)
+    if isinstance(solve, SvdSolver):
+        std_of_band = Noise.create(noise_value, source.shape[2]).std
+        settings["advice"] = advice_on_impulses(source.values, estimate, std_of_band)
     return DenoisedCube(
-        estimate=scene.to_output(estimate),
+        estimate=estimate,
         std=std,
         ranks=_per_window(factors.ranks),
         noise=noise_value,
         residual_ratio=_per_window(factors.residual_ratio),
         wavelengths=source.wavelengths,
         metadata=source.metadata,
-        settings={
-            "window": list(scene.grid.window),
-            "step": [axis.step for axis in (scene.grid.rows, scene.grid.cols, scene.grid.bands)],
-            "rank": rank,
-            "solver": solver if isinstance(solver, str) else getattr(solver, "__name__", "custom"),
-            "overlap": overlap,
-            "weights": weights,
-            "finite_noise": finite_noise,
-            "noise_source": noise_source,
-            "version": __version__,
-        },
-        error_model=ErrorModel(factors, noise_variance, scene.bands, source.shape[2]),
+        rejected=_rejected(scene, incomplete, solve),
+        settings=settings,
+        error_model=ErrorModel(
+            factors,
+            noise_variance,
+            scene.bands,
+            source.shape[2],
+            None if incomplete is None else incomplete.inflation,
+        ),
     )
 
 
@@ -184,8 +223,27 @@ def make_solver(solver: str | Solver, rank: int | str, grid: WindowGrid) -> Solv
         )
     if callable(solver):
         return solver
-    _check_choice("solver", solver, ("svd",))
-    return SvdSolver(rank)
+    _check_choice("solver", solver, tuple(SOLVERS))
+    return SOLVERS[solver](rank)
+
+
+def _for_noise(solve: Solver, rank: int | str, scene: Scene) -> Solver:
+    """Return the solver as it is, or made fit for noise that is correlated between bands."""
+    sets_aside = isinstance(solve, tuple(kind for kind in SOLVERS.values() if kind != SvdSolver))
+    if scene.noise.is_diagonal or (scene.missing is None and not sets_aside):
+        return solve
+    if sets_aside:
+        return CorrelatedSolver(scene.noise, fit=SvdSolver(rank), select=solve)
+    return CorrelatedSolver(scene.noise, fit=solve)
+
+
+def _rejected(scene: Scene, incomplete: Incompleteness | None, solve: Solver) -> np.ndarray | None:
+    """Return the elements set aside; None for a solver that sets none aside."""
+    if incomplete is None or isinstance(solve, SvdSolver):
+        return None
+    if isinstance(solve, CorrelatedSolver) and solve.select is None:
+        return None
+    return to_all_bands(incomplete.rejected(scene.missing), scene.bands, scene.values.shape[2])
 
 
 def settle_noise(

@@ -30,16 +30,28 @@ class ErrorModel:
     """Indices of the cube's bands that the factors hold."""
     n_bands: int
     """Number of bands of the cube."""
+    inflation: np.ndarray | None = None
+    """(row, col, band of the factors) what left-out elements do to the std; None is one."""
 
     def functional_variance(self, weights: Weights) -> float:
         """Return the variance of Σ weights · estimate, weights on all bands of the cube."""
         shape = (*self.factors.grid.cube_shape[:2], self.n_bands)
         dense = _dense(weights, shape)[..., self.bands]
-        return functional_variance(self.factors, dense, self.noise_variance)
+        if self.inflation is None:
+            return functional_variance(self.factors, dense, self.noise_variance)
+        # Errors keep their correlation and grow by the inflation of each element.
+        grown = np.where(dense == 0, 0, dense * self.inflation)
+        observed = functional_variance(self.factors, dense, self.noise_variance)
+        observed -= functional_variance(self.factors, dense)
+        return functional_variance(self.factors, grown) + observed
 
     def spectral_covariance(self, row: int, col: int) -> np.ndarray:
         """Return the (band, band) error covariance of a pixel; NaN for bands without data."""
         part = spectral_covariance(self.factors, row, col, self.noise_variance)
+        if self.inflation is not None:
+            plain = spectral_covariance(self.factors, row, col)
+            factor = self.inflation[row, col]
+            part = part - plain + plain * factor[:, None] * factor
         covariance = np.full((self.n_bands, self.n_bands), np.nan)
         covariance[np.ix_(self.bands, self.bands)] = part
         return covariance

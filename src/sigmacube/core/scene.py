@@ -21,7 +21,9 @@ class Scene:
     bands: np.ndarray
     """Indices of the bands that hold valid values."""
     valid: np.ndarray
-    """(row, col) True for pixels that are valid in all of these bands."""
+    """(row, col) True for pixels that are valid in any of these bands."""
+    missing: np.ndarray | None
+    """(row, col, band) True for the missing values of valid pixels; None where there are none."""
     noise: Noise
     """Noise of these bands."""
     grid: WindowGrid
@@ -38,7 +40,7 @@ class Scene:
         step: WindowSpec,
     ) -> Scene:
         """Check the input and settle what is valid."""
-        bands, valid = valid_parts(values, mask)
+        bands, valid, missing = partly_valid(values, mask)
         model = Noise.create(noise, values.shape[2]).select(bands)
         grid = WindowGrid.create((*valid.shape, len(bands)), window=window, step=step)
         if not model.is_diagonal and len(grid.bands) > 1:
@@ -46,16 +48,25 @@ class Scene:
                 f"Invalid window of {grid.bands.size} bands with a noise covariance. Windows must "
                 "hold all bands where the noise is correlated between bands."
             )
-        return cls(values, bands, valid, model, grid)
+        return cls(values, bands, valid, missing, model, grid)
 
     def whitened(self) -> np.ndarray:
-        """Return the valid bands as float64 with unit noise, zero at masked pixels."""
+        """Return the valid bands as float64 with unit noise, zero where values are masked."""
+        return self.noise.whiten(self._known())
+
+    def scaled(self) -> np.ndarray:
+        """Return the valid bands over their noise, without regard to its correlation."""
+        return np.divide(self._known(), self.noise.std, dtype=np.float64)
+
+    def _known(self) -> np.ndarray:
         values = self.values
         if len(self.bands) < values.shape[2]:
             values = values[..., self.bands]
         if not self.valid.all():
             values = np.where(self.valid[..., None], values, 0)
-        return self.noise.whiten(values)
+        if self.missing is not None:
+            values = np.where(self.missing, 0, values)
+        return values
 
     def to_output(self, array: np.ndarray) -> np.ndarray:
         """Return an array of the valid bands as one like the input, NaN where it is masked."""
@@ -68,6 +79,39 @@ class Scene:
         if not self.valid.all():
             output[~self.valid] = np.nan
         return output
+
+
+def to_all_bands(flags: np.ndarray, bands: np.ndarray, n_bands: int) -> np.ndarray:
+    """Return booleans (row, col, bands with data) for all bands, False in the others."""
+    if len(bands) == n_bands:
+        return flags
+    whole = np.zeros((*flags.shape[:2], n_bands), dtype=bool)
+    whole[..., bands] = flags
+    return whole
+
+
+def partly_valid(
+    values: np.ndarray, mask: np.ndarray | None
+) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+    """Return the bands with any valid value, the pixels with any, and what these miss.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> values = np.ones((1, 2, 3))
+    >>> values[..., 1] = np.nan
+    >>> values[0, 0, 2] = np.inf
+    >>> bands, valid, missing = partly_valid(values, None)
+    >>> bands, valid, missing.tolist()
+    (array([0, 2]), array([[ True,  True]]), [[[False, True], [False, False]]])
+    """
+    bands, kept = _valid_elements(values, mask)
+    complete = np.all(kept, axis=2)
+    if complete.all():
+        return bands, complete, None
+    valid = np.any(kept, axis=2)
+    missing = ~kept & valid[..., None]
+    return bands, valid, missing if missing.any() else None
 
 
 def valid_parts(values: np.ndarray, mask: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
@@ -86,6 +130,18 @@ def valid_parts(values: np.ndarray, mask: np.ndarray | None) -> tuple[np.ndarray
     array([[False,  True],
            [ True,  True]])
     """
+    bands, kept = _valid_elements(values, mask)
+    pixels = np.all(kept, axis=2)
+    if not pixels.any():
+        raise ValueError(
+            "Invalid cube: no pixel is valid in all bands that hold data. Mask bands that are "
+            "mostly missing."
+        )
+    return bands, pixels
+
+
+def _valid_elements(values: np.ndarray, mask: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
+    """Return the bands with any valid value, and what is valid in them."""
     check_values(values)
     valid = np.isfinite(values) if values.dtype.kind == "f" else np.ones(values.shape, dtype=bool)
     if mask is not None:
@@ -94,13 +150,7 @@ def valid_parts(values: np.ndarray, mask: np.ndarray | None) -> tuple[np.ndarray
     if len(bands) == 0:
         raise ValueError("Invalid cube: no value is finite and unmasked. There must be some.")
     kept = valid if len(bands) == values.shape[2] else valid[..., bands]
-    pixels = np.all(kept, axis=2)
-    if not pixels.any():
-        raise ValueError(
-            "Invalid cube: no pixel is valid in all bands that hold data. Mask bands that are "
-            "mostly missing."
-        )
-    return bands, pixels
+    return bands, kept
 
 
 def check_values(values: np.ndarray) -> None:

@@ -1,0 +1,108 @@
+"""Values that repeat exactly: saturated, dead or filled elements among continuous noise.
+
+Two values of one band that carry noise are never equal, up to the step of the digitiser. Impulses
+often are: zeros, saturation, fill values. A value that repeats in a band beyond what the digitiser
+explains marks the elements that hold it as impulses, including those that happen to lie within
+the noise of the signal, which no residual could tell.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+__all__ = ["Repeats"]
+
+# A value must occur so often in a band of a window to be looked at.
+FEWEST = 3
+# Values looked at per band, the most frequent ones.
+VALUES = 4
+# Residuals beyond this many noise std are no noise.
+FAR = 3.0
+DENSITY = 1 / np.sqrt(2 * np.pi)
+
+
+@dataclass(frozen=True, eq=False)
+class Repeats:
+    """The most frequent repeated values of every band of a patch.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> patch = np.random.default_rng(0).normal(size=(60, 2))
+    >>> patch[[3, 7, 20, 31], 1] = 0.5
+    >>> repeats = Repeats.find(patch)
+    >>> np.argwhere(repeats.certain(patch)).tolist()
+    [[3, 1], [7, 1], [20, 1], [31, 1]]
+    """
+
+    values: np.ndarray
+    """(k, bands) repeated values, NaN where a band has fewer than k."""
+    counts: np.ndarray
+    """(k, bands) how often each of them occurs."""
+    quantum: np.ndarray
+    """(bands,) smallest difference between two values: the step of the digitiser."""
+
+    @classmethod
+    def find(cls, patch: np.ndarray) -> Repeats | None:
+        """Return the repeated values of a patch (pixels, bands); None where nothing repeats."""
+        n, p = patch.shape
+        ordered = np.sort(np.ascontiguousarray(patch.T), axis=1)
+        flat = ordered.ravel()
+        new = np.empty(flat.size, dtype=bool)
+        np.not_equal(flat[1:], flat[:-1], out=new[1:])
+        new[::n] = True
+        starts = np.flatnonzero(new)
+        lengths = np.diff(np.append(starts, flat.size))
+        often = np.flatnonzero(lengths >= FEWEST)
+        if len(often) == 0:
+            return None
+        gaps = np.diff(ordered, axis=1)
+        gaps[~(gaps > 0)] = np.inf  # equal values, and missing ones, which are sorted to the end
+        band = starts[often] // n
+        order = np.lexsort((-lengths[often], band))
+        often, band = often[order], band[order]
+        place = np.arange(len(often)) - np.searchsorted(band, band)
+        frequent = place < VALUES
+        values = np.full((int(place[frequent].max()) + 1, p), np.nan, dtype=patch.dtype)
+        where = place[frequent], band[frequent]
+        values[where] = flat[starts[often[frequent]]]
+        counts = np.zeros(values.shape, dtype=int)
+        counts[where] = lengths[often[frequent]]
+        return cls(values, counts, gaps.min(axis=1))
+
+    def certain(self, patch: np.ndarray) -> np.ndarray:
+        """Return the elements whose value repeats more often than noise can make it.
+
+        Noise puts at most λ = n q/√(2π) elements on one step q of the digitiser.
+        """
+        expected = len(patch) * DENSITY * self.quantum
+        beyond = self.counts > FEWEST - 0.5 + 2 * expected + 6 * np.sqrt(expected)
+        repeated = np.zeros(patch.shape, dtype=bool)
+        for value in np.where(beyond, self.values, np.nan):
+            repeated |= patch == value
+        return repeated
+
+    def likely(self, patch: np.ndarray, matrix: np.ndarray) -> np.ndarray:
+        """Return the elements that are rather a repeated impulse than noise about ``matrix``.
+
+        The share of impulses at a value is learned from where it lies far from the signal, and
+        from how much more often it occurs near the signal than noise would make it.
+        """
+        impulse = np.zeros(patch.shape, dtype=bool)
+        for value in self.values:
+            equal = patch == value
+            distance = np.abs(value - matrix)
+            far = distance > FAR
+            n_far = np.count_nonzero(far, axis=0)
+            hits_far = np.count_nonzero(equal & far, axis=0)
+            by_noise = np.exp(-0.5 * np.square(distance)) * (DENSITY * self.quantum)
+            hits_near = np.count_nonzero(equal & ~far, axis=0)
+            surplus = hits_near - 2 * np.nansum(by_noise * ~far, axis=0) - FEWEST
+            share = np.maximum(
+                np.where(hits_far >= FEWEST, hits_far / np.maximum(n_far, 1), 0),
+                surplus / np.maximum(len(patch) - n_far, 1),
+            )
+            impulse |= equal & (share > by_noise)
+        return impulse

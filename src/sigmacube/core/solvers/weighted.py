@@ -1,0 +1,119 @@
+"""Low-rank least squares on the kept elements of a patch, and the leverages that go with it.
+
+With Ω the kept elements, the coefficients of pixel u solve (VᵀΩ_uV) c = VᵀΩ_u y_u, those of band v
+(UᵀΩ_vU) c = UᵀΩ_v y_v. All the r×r matrices of a side come from one product of Ω with the products
+of pairs of columns.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from sigmacube.core.solvers.low_rank import LowRank, rms
+
+__all__ = ["alternate", "leverages"]
+
+# Strength of the prior that a pixel's coefficients are as large as those of the window, relative
+# to what a Bayesian would take. It is felt only where a pixel or a band has hardly any elements
+# left: estimate and leverage stay finite there, and the leverage becomes large.
+PRIOR = 0.02
+MAX_SWEEPS = 50
+
+
+def alternate(patch: np.ndarray, kept: np.ndarray, start: LowRank, tolerance: float) -> LowRank:
+    """Minimise the sum of squares over the kept elements, alternating between U and V.
+
+    Parameters
+    ----------
+    patch
+        (pixels, bands); values that are not kept are not looked at.
+    kept
+        (pixels, bands) boolean.
+    start
+        Where to begin; its rank is kept.
+    tolerance
+        Stop when a sweep moves L by less than this root mean square.
+    """
+    if start.rank == 0:
+        return start
+    weights = kept.astype(patch.dtype)
+    known = np.where(kept, patch, 0)
+    across, weights_across = np.ascontiguousarray(known.T), np.ascontiguousarray(weights.T)
+    right, matrix = start.right, start.matrix()
+    for _ in range(MAX_SWEEPS):
+        right = np.linalg.qr(right)[0]
+        left = _solve(weights, known, right, _prior(matrix @ right))
+        basis, triangle = np.linalg.qr(left)
+        right = _solve(weights_across, across, basis, _prior(right @ triangle.T))
+        moved = basis @ right.T
+        change = rms(moved - matrix)
+        matrix = moved
+        if change <= tolerance:
+            break
+    final, triangle = np.linalg.qr(right)
+    return LowRank(basis @ triangle.T, final)
+
+
+def leverages(
+    left: np.ndarray, singular_values: np.ndarray, right: np.ndarray, kept: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return ρ_uv = V_vᵀ(VᵀΩ_uV)⁻¹V_v and γ_uv = U_uᵀ(UᵀΩ_vU)⁻¹U_u, each (pixels, bands).
+
+    Parameters
+    ----------
+    left, singular_values, right
+        U, d, V of the estimate.
+    kept
+        (pixels, bands) boolean.
+
+    Examples
+    --------
+    Where all elements are kept they are the leverages of bands and of pixels:
+
+    >>> import numpy as np
+    >>> u, v = np.array([[0.6], [0.8]]), np.array([[1.0], [0.0]])
+    >>> rho, gamma = leverages(u, np.array([1e6]), v, np.ones((2, 2), dtype=bool))
+    >>> np.allclose(rho, [[1, 0], [1, 0]]), np.allclose(gamma, [[0.36, 0.36], [0.64, 0.64]])
+    (True, True)
+    """
+    weights = kept.astype(np.float32)
+    u, v = left.astype(np.float32), right.astype(np.float32)
+    prior = PRIOR / np.square(singular_values)
+    rho = _quadratic(weights, v, prior * len(u))
+    gamma = _quadratic(np.ascontiguousarray(weights.T), u, prior * len(v)).T
+    return rho, gamma
+
+
+def _prior(coefficients: np.ndarray) -> np.ndarray:
+    """Return the diagonal that is added to the normal equations of every pixel."""
+    return PRIOR / np.maximum(np.mean(np.square(coefficients, dtype=np.float64), axis=0), 1e-30)
+
+
+def _normal_matrices(weights: np.ndarray, basis: np.ndarray, prior: np.ndarray) -> np.ndarray:
+    """Return basisᵀ diag(w) basis + diag(prior) for every row w of the weights."""
+    rank = basis.shape[1]
+    i, j = np.tril_indices(rank)
+    entries = weights @ (basis[:, i] * basis[:, j])
+    matrices = np.empty((len(weights), rank, rank))
+    matrices[:, i, j] = entries
+    matrices[:, j, i] = entries
+    diagonal = np.arange(rank)
+    matrices[:, diagonal, diagonal] += prior
+    return matrices
+
+
+def _solve(
+    weights: np.ndarray, known: np.ndarray, basis: np.ndarray, prior: np.ndarray
+) -> np.ndarray:
+    """Return the coefficients of every row on the basis, from its kept elements."""
+    matrices = _normal_matrices(weights, basis, prior)
+    image = (known @ basis).astype(np.float64)
+    return np.linalg.solve(matrices, image[..., None])[..., 0].astype(known.dtype)
+
+
+def _quadratic(weights: np.ndarray, basis: np.ndarray, prior: np.ndarray) -> np.ndarray:
+    """Return basis_vᵀ (basisᵀ diag(w_u) basis + diag(prior))⁻¹ basis_v, (rows of w, v)."""
+    inverse = np.linalg.inv(_normal_matrices(weights, basis, prior))
+    i, j = np.tril_indices(basis.shape[1])
+    twice = np.where(i == j, 1, 2)
+    return (inverse[:, i, j] * twice).astype(np.float32) @ (basis[:, i] * basis[:, j]).T
