@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sigmacube.core.eigen import _all_below, _filtered_iteration, leading_eigenpairs
+from sigmacube.core.eigen import all_below, _filtered_iteration, leading_eigenpairs
 from sigmacube.core.rank import noise_edge
 
 
@@ -63,8 +63,8 @@ def test_a_start_blind_to_a_component_cannot_hide_it() -> None:
 
 def test_certificate_counts_the_largest_eigenvalue() -> None:
     matrix = np.diag([1.0, 2.0, 3.0])
-    assert _all_below(matrix, 3.01)
-    assert not _all_below(matrix, 2.99)
+    assert all_below(matrix, 3.01)
+    assert not all_below(matrix, 2.99)
 
 
 def test_neither_floor_nor_count_is_refused() -> None:

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["leading_eigenpairs"]
+__all__ = ["all_below", "leading_eigenpairs"]
 
 # Residual of an eigenpair relative to its distance from the noise bulk, at which it counts as
 # converged: an angle of 1e-8 moves the estimate by some 1e-9 of the noise.
@@ -93,7 +93,7 @@ def _filtered_iteration(
             locked = np.concatenate([locked, block[:, :ready]], axis=1)
             values, block = values[ready:], block[:, ready:]
         if ready == above:
-            return (locked_values, locked) if _all_below(gram, floor) else None
+            return (locked_values, locked) if all_below(gram, floor) else None
         filtered = _chebyshev_filter(gram, block, cut, _safe_degree(values[0] / cut))
         values, block, residual = _rayleigh_ritz(gram, np.linalg.qr(filtered)[0])
     return None
@@ -129,7 +129,7 @@ def _chebyshev_filter(matrix: np.ndarray, block: np.ndarray, cut: float, degree:
     return current
 
 
-def _all_below(matrix: np.ndarray, bound: float) -> bool:
+def all_below(matrix: np.ndarray, bound: float) -> bool:
     """Tell whether every eigenvalue of a symmetric matrix is below ``bound``, to 1e-5 of it.
 
     Single precision is enough: the dominant components are gone, and an eigenvalue that close to

@@ -8,7 +8,7 @@ import numpy as np
 
 from sigmacube.core.solvers.base import PatchSolution
 from sigmacube.core.solvers.low_rank import working_precision
-from sigmacube.core.solvers.m_estimate import Influence, iterate, settle, to_solution
+from sigmacube.core.solvers.m_estimate import Influence, Observed, iterate, settle, to_solution
 from sigmacube.core.solvers.ssgodec import soft_influence
 
 __all__ = ["GoDecSolver"]
@@ -66,11 +66,10 @@ class GoDecSolver:
     def __call__(self, patch: np.ndarray, *, missing: np.ndarray | None = None) -> PatchSolution:
         """Solve one patch (pixels, bands) of unit noise."""
         work = working_precision(patch)
-        soft = settle(work, missing, soft_influence(SOFT_START), self.rank, 10 * self.tolerance)
-        low = iterate(work, missing, soft.low, self._influence(), self.tolerance).low
-        size = np.abs(work - low.matrix())
-        if missing is not None:
-            size[missing] = 0
+        data = Observed.create(work, missing)
+        soft = settle(data, soft_influence(SOFT_START), self.rank, 10 * self.tolerance)
+        low = iterate(data, soft.low, self._influence(), self.tolerance).low
+        size = np.abs(data.residual(low.matrix()))
         cut = self._cut(size)
         kept = size <= cut
         near = np.count_nonzero(np.abs(size - cut) < 0.25) / max(np.count_nonzero(kept), 1) / 0.5

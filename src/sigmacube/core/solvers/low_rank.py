@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sigmacube.core.eigen import leading_eigenpairs
+from sigmacube.core.eigen import all_below, leading_eigenpairs
 from sigmacube.core.rank import count_signal, noise_edge
 
 __all__ = ["LowRank", "rms", "working_precision"]
@@ -18,6 +18,7 @@ SINGLE_PRECISION_RANGE = 1500.0
 GRAM_RESOLUTION = 1e-11
 # Components computed at first where the rank is not known.
 FIRST_COMPONENTS = 16
+POWER_STEPS = 4
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,6 +77,18 @@ class LowRank:
         right = vectors[:, :rank].astype(patch.dtype)
         return cls(patch @ right, right)
 
+    @classmethod
+    def dominant(cls, patch: np.ndarray) -> LowRank:
+        """Return about the first component, by a few power iterations from the mean spectrum."""
+        vector = patch.mean(axis=0)
+        if not np.any(vector):
+            vector = np.ones_like(vector)
+        for _ in range(POWER_STEPS):
+            vector = (patch @ vector) @ patch
+            vector = vector / max(float(np.linalg.norm(vector)), 1e-30)
+        right = vector[:, None]
+        return cls(patch @ right, right)
+
     def matrix(self) -> np.ndarray:
         """Return L, (pixels, bands)."""
         return self.left @ self.right.T
@@ -90,6 +103,29 @@ class LowRank:
         right, triangle = np.linalg.qr(rows.T)
         return LowRank(basis @ triangle.T, right)
 
+    def above(self, change: np.ndarray, edge: float) -> LowRank:
+        """Return the components of L + change above an edge; itself if these are as many.
+
+        A Cholesky factorisation tells whether what L leaves of the sum has any component above the
+        edge; only then are its components computed.
+        """
+        moved = self.step(change)
+        strong = _drop_below(moved, edge)
+        rest = self.matrix()
+        rest += change
+        if strong.rank:
+            rest -= moved.matrix()
+        gram = rest.T @ rest
+        floor = edge**2
+        if all_below(gram, floor):
+            return self if strong.rank == self.rank else strong
+        vectors = leading_eigenpairs(gram.astype(np.float64), floor=floor)[1]
+        if vectors.shape[1] == 0:
+            return self if strong.rank == self.rank else strong
+        right = np.concatenate([strong.right, vectors.astype(change.dtype)], axis=1)
+        right = np.linalg.qr(right)[0]
+        return LowRank(self.left @ (self.right.T @ right) + change @ right, right)
+
     def factors(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return U, d, V of L in double precision."""
         right, triangle = np.linalg.qr(self.right.astype(np.float64))
@@ -98,6 +134,17 @@ class LowRank:
         )
         real = values > 1e-14 * max(values.max(initial=0.0), 1e-300)
         return left[:, real], values[real], (right @ rotation.T)[:, real]
+
+
+def _drop_below(low: LowRank, edge: float) -> LowRank:
+    """Return the components with singular values above an edge."""
+    if low.rank == 0:
+        return low
+    left, values, rotation = np.linalg.svd(low.left, full_matrices=False)
+    keep = values > edge
+    if keep.all():
+        return low
+    return LowRank(left[:, keep] * values[keep], low.right @ rotation[keep].T)
 
 
 def _rank_above_own_noise(

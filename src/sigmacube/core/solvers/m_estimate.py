@@ -12,18 +12,19 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from sigmacube.core.rank import noise_edge
 from sigmacube.core.solvers.base import PatchSolution
 from sigmacube.core.solvers.low_rank import LowRank, rms
 
 __all__ = [
     "Influence",
     "MEstimate",
+    "Observed",
     "correction",
-    "fence_bands",
     "fill_bands",
     "full_influence",
+    "grown",
     "iterate",
-    "rank_again",
     "settle",
     "to_solution",
 ]
@@ -32,7 +33,9 @@ Influence = Callable[[np.ndarray], tuple[np.ndarray, float]]
 """Takes residuals (zero where missing); returns ψ of them and its mean slope."""
 
 MAX_STEPS = 100
-MAX_RANK_ROUNDS = 8
+# While the rank still grows: steps in between, and rounds of growth at most.
+STEPS_PER_ROUND = 4
+MAX_RANK_ROUNDS = 10
 # Slopes below this share make steps so long that they may not settle.
 SMALLEST_SLOPE = 0.2
 # A clipped residual is not Gaussian and its noise level is estimated: a little above the edge.
@@ -40,7 +43,33 @@ EDGE_MARGIN = 1.01
 FENCE = 1.5
 # Residuals count as at most this in the loss of a pixel, which windows are compared by.
 LOSS_BOUND = 3.0
-FIRST_RANK = 1
+
+
+@dataclass(frozen=True, eq=False)
+class Observed:
+    """A patch in working precision, with what is missing in it."""
+
+    values: np.ndarray
+    """(pixels, bands)."""
+    present: np.ndarray | None
+    """(pixels, bands) one where a value is there, zero where it is missing; None is all ones."""
+    share: float
+    """Share of the values that are there."""
+
+    @classmethod
+    def create(cls, values: np.ndarray, missing: np.ndarray | None) -> Observed:
+        """Note what is missing in a patch."""
+        if missing is None:
+            return cls(values, None, 1.0)
+        present = np.subtract(1, missing, dtype=values.dtype)
+        return cls(values, present, 1 - np.count_nonzero(missing) / missing.size)
+
+    def residual(self, matrix: np.ndarray) -> np.ndarray:
+        """Return Y − L, zero where values are missing."""
+        residual = self.values - matrix
+        if self.present is not None:
+            residual *= self.present
+        return residual
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,68 +79,55 @@ class MEstimate:
     low: LowRank
     matrix: np.ndarray
     """L."""
-    change: float
-    """Root mean square of the last step, in units of the noise."""
 
 
 def iterate(
-    patch: np.ndarray,
-    missing: np.ndarray | None,
+    data: Observed,
     start: LowRank,
     influence: Influence,
     tolerance: float,
+    max_steps: int = MAX_STEPS,
 ) -> MEstimate:
     """Iterate with a fixed rank until a step moves L by less than ``tolerance`` noise std."""
-    low, matrix, change = start, start.matrix(), np.inf
-    for _ in range(MAX_STEPS):
-        low = low.step(correction(patch, missing, matrix, influence))
+    low, matrix = start, start.matrix()
+    for _ in range(max_steps):
+        low = low.step(correction(data, matrix, influence))
         moved = low.matrix()
-        change = rms(moved - matrix)
+        change = rms(np.subtract(moved, matrix, out=matrix))
         matrix = moved
         if change <= tolerance:
             break
-    return MEstimate(low, matrix, change)
+    return MEstimate(low, matrix)
 
 
-def correction(
-    patch: np.ndarray, missing: np.ndarray | None, matrix: np.ndarray, influence: Influence
-) -> np.ndarray:
+def correction(data: Observed, matrix: np.ndarray, influence: Influence) -> np.ndarray:
     """Return ψ(Y − L)/q, zero where values are missing."""
-    residual = patch - matrix
-    if missing is not None:
-        residual[missing] = 0
-    bounded, slope = influence(residual)
-    if missing is not None:
-        slope -= np.count_nonzero(missing) / missing.size  # their residual, zero, has slope one
-        bounded[missing] = 0
+    bounded, slope = influence(data.residual(matrix))
+    slope -= 1 - data.share  # missing values have residual zero, where the slope is one
     bounded *= 1 / max(slope, SMALLEST_SLOPE)
     return bounded
 
 
-def settle(
-    patch: np.ndarray,
-    missing: np.ndarray | None,
-    influence: Influence,
-    rank: int | str,
-    tolerance: float,
-) -> MEstimate:
-    """Iterate from the SVD of the patch held to its fences, and choose the rank along with it.
+def settle(data: Observed, influence: Influence, rank: int | str, tolerance: float) -> MEstimate:
+    """Iterate from the patch held to its fences, and choose the rank along with it.
 
-    With ``rank="auto"`` the rank starts low, because noise that differs between bands (filled
-    values, crowded impulses) would pass for signal. The components of L + ψ/q that rise above the
-    edge of its own noise are taken in whenever L has settled, until their number stays.
+    With ``rank="auto"`` the rank starts at one, because noise that differs between bands (filled
+    values, crowded impulses) would pass for signal. Components of L + ψ/q that rise above the edge
+    of its own noise are taken in, and others dropped, until L has settled with as many as it has.
     """
-    filled = fence_bands(patch, missing)
     if rank != "auto":
-        start = LowRank.leading(filled, int(rank))
-        return iterate(patch, missing, start, influence, tolerance)
-    low = LowRank.leading(filled, FIRST_RANK)
+        start = LowRank.leading(fence_bands(data), int(rank))
+        return iterate(data, start, influence, tolerance)
+    low = LowRank.dominant(fence_bands(data))
     for _ in range(MAX_RANK_ROUNDS):
-        state = iterate(patch, missing, low, influence, 10 * tolerance)
-        low = rank_again(patch, missing, state, influence)
-        if low.rank == state.low.rank:
-            break
-    return iterate(patch, missing, low, influence, tolerance)
+        state = iterate(data, low, influence, tolerance, STEPS_PER_ROUND)
+        low = grown(data, state, influence)
+        if low is state.low:
+            state = iterate(data, low, influence, tolerance)
+            low = grown(data, state, influence)
+            if low is state.low:
+                break
+    return MEstimate(low, low.matrix())
 
 
 def full_influence(residual: np.ndarray) -> tuple[np.ndarray, float]:
@@ -119,19 +135,19 @@ def full_influence(residual: np.ndarray) -> tuple[np.ndarray, float]:
     return residual, 1.0
 
 
-def rank_again(
-    patch: np.ndarray,
-    missing: np.ndarray | None,
-    state: MEstimate,
-    influence: Influence,
-    margin: float = EDGE_MARGIN,
+def grown(
+    data: Observed, state: MEstimate, influence: Influence, margin: float = EDGE_MARGIN
 ) -> LowRank:
-    """Return the components of L + ψ/q above the edge of its noise, times a margin."""
-    change = correction(patch, missing, state.matrix, influence)
-    n, p, k = *patch.shape, state.low.rank
+    """Return the components of L + ψ/q above the edge of its noise, times a margin.
+
+    It is the state's own ``low`` where these are as many as it has.
+    """
+    change = correction(data, state.matrix, influence)
+    n, p, k = *change.shape, state.low.rank
     freedom = max((n - k) * (p - k), 1)
-    level = np.sqrt(float(np.vdot(change, change)) / freedom)
-    return LowRank.above_noise(state.matrix + change, floor=margin * float(level))
+    measured = np.sqrt(float(np.vdot(change, change)) / freedom)
+    level = max(float(measured), data.share**-0.5)  # no less than that of unit noise
+    return state.low.above(change, margin * level * noise_edge(n, p))
 
 
 def fill_bands(patch: np.ndarray, missing: np.ndarray) -> np.ndarray:
@@ -142,27 +158,27 @@ def fill_bands(patch: np.ndarray, missing: np.ndarray) -> np.ndarray:
     return np.where(missing, means.astype(patch.dtype), patch)
 
 
-def fence_bands(patch: np.ndarray, missing: np.ndarray | None) -> np.ndarray:
+def fence_bands(data: Observed) -> np.ndarray:
     """Return the patch with every band held to its fences, 1.5 quartile distances out.
 
     Impulses crowded into a few bands would rise above the noise edge and be taken for signal; in
     this start they are not. What is signal beyond the fences comes back with the iteration.
     Missing values take the median.
     """
-    across = np.ascontiguousarray(patch.T)
-    if missing is not None:
-        across[missing.T] = np.nan
+    across = np.ascontiguousarray(data.values.T)
+    counts = np.full(len(across), across.shape[1])
+    if data.present is not None:
+        there = np.ascontiguousarray(data.present.T)
+        across = np.where(there, across, np.nan)
+        counts = np.count_nonzero(there, axis=1)
     across.sort(axis=1)
-    counts = np.full(len(across), len(patch))
-    if missing is not None:
-        counts -= np.count_nonzero(missing, axis=0)
     last, bands = np.maximum(counts - 1, 0), np.arange(len(across))
     low, middle, high = (across[bands, (last * share) // 4] for share in (1, 2, 3))
     reach = FENCE * (high - low)
-    fenced = np.clip(patch, low - reach, high + reach)
-    if missing is None:
+    fenced = np.clip(data.values, low - reach, high + reach)
+    if data.present is None:
         return fenced
-    return np.where(missing, np.where(counts > 0, middle, 0), fenced)
+    return np.where(data.present, fenced, np.where(counts > 0, middle, 0))
 
 
 def to_solution(

@@ -8,12 +8,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from sigmacube.core.solvers.base import PatchSolution
-from sigmacube.core.solvers.low_rank import LowRank, rms, working_precision
+from sigmacube.core.solvers.low_rank import rms, working_precision
 from sigmacube.core.solvers.m_estimate import (
     MEstimate,
+    Observed,
     correction,
     full_influence,
-    rank_again,
+    grown,
     settle,
     to_solution,
 )
@@ -30,6 +31,9 @@ SMALLEST_CUT, LARGEST_CUT = 2.0, 4.0
 TAIL = (3.0, 6.0)
 MAX_SELECTIONS = 20
 TOLERANCE = 2e-3
+# The soft stage need not be exact, nor the selection: the fit to the kept elements is.
+SOFT_TOLERANCE = 0.02
+SETTLED = 5
 
 
 @dataclass(frozen=True)
@@ -68,52 +72,42 @@ class RobustSolver:
     def __call__(self, patch: np.ndarray, *, missing: np.ndarray | None = None) -> PatchSolution:
         """Solve one patch (pixels, bands) of unit noise."""
         work = working_precision(patch)
-        repeats = Repeats.find(work if missing is None else np.where(missing, np.nan, work))
-        gone = missing
-        if repeats is not None:
-            stuck = repeats.certain(work)
-            gone = stuck if missing is None else stuck | missing
-        state = settle(work, gone, soft_influence(SOFT_CUT), self.rank, 0.02)
-        selection = self._select(work, gone, state, repeats)
+        gone, doubtful = _stuck(work, missing)
+        data = Observed.create(work, gone)
+        state = settle(data, soft_influence(SOFT_CUT), self.rank, SOFT_TOLERANCE)
+        chosen = self._select(data, state, doubtful)
         if self.rank == "auto":  # weak components rise above the edge once impulses are out
-            low = rank_again(work, ~selection.kept, selection.state, full_influence, margin=1.0)
-            if low.rank > selection.state.low.rank:
-                grown = MEstimate(low, low.matrix(), np.inf)
-                selection = self._select(work, gone, grown, repeats)
-        kept, cut = selection.kept, selection.cut
-        low = alternate(work, kept, selection.state.low, self.tolerance)
-        residual = np.abs(work - low.matrix())
-        density = _density_at(residual if gone is None else residual[~gone], cut)
-        spread = float(np.sum(np.square(residual), where=kept, dtype=np.float64))
+            kept_data = Observed.create(work, ~chosen.kept)
+            low = grown(kept_data, chosen.state, full_influence, margin=1.0)
+            if low.rank > chosen.state.low.rank:
+                chosen = self._select(data, MEstimate(low, low.matrix()), doubtful)
+        kept, cut = chosen.kept, chosen.cut
+        low = alternate(work, kept, chosen.state.low, self.tolerance)
+        size = np.abs(data.residual(low.matrix()))
+        density = _density_at(size, cut, int(np.count_nonzero(kept)))
+        spread = float(np.sum(np.square(size * kept), dtype=np.float64))
         return to_solution(patch, missing, low, kept, spread, 1 - cut * density)
 
-    def _select(
-        self,
-        patch: np.ndarray,
-        gone: np.ndarray | None,
-        state: MEstimate,
-        repeats: Repeats | None,
-    ) -> _Selection:
+    def _select(self, data: Observed, state: MEstimate, doubtful: Repeats | None) -> _Selection:
         """Alternate between the elements to keep and a step towards the fit to them."""
-        kept, cut = np.ones(patch.shape, dtype=bool), LARGEST_CUT
+        there = np.ones(data.values.shape, bool) if data.present is None else data.present > 0
+        kept, cut = there, LARGEST_CUT
         for _ in range(MAX_SELECTIONS):
-            size = np.abs(patch - state.matrix)
-            if repeats is not None:
-                likely = repeats.likely(patch, state.matrix)
-                out = likely if gone is None else likely | gone
-            else:
-                out = gone
-            cut = even_odds_cut(size if out is None else size[~out])
-            chosen = size <= cut
-            if out is not None:
-                chosen &= ~out
+            size = np.abs(data.residual(state.matrix))
+            allowed = there
+            if doubtful is not None:
+                allowed = there & ~doubtful.likely(data.values, state.matrix)
+                size *= allowed
+            cut = even_odds_cut(size, int(np.count_nonzero(allowed)))
+            chosen = (size <= cut) & allowed
             moved = np.count_nonzero(chosen != kept)
             kept = chosen
-            low = state.low.step(correction(patch, ~kept, state.matrix, full_influence))
+            fit = Observed.create(data.values, ~kept)
+            low = state.low.step(correction(fit, state.matrix, full_influence))
             matrix = low.matrix()
             change = rms(matrix - state.matrix)
-            state = MEstimate(low, matrix, change)
-            if change <= 5 * self.tolerance or moved == 0:
+            state = MEstimate(low, matrix)
+            if change <= SETTLED * self.tolerance or (moved == 0 and change <= SOFT_TOLERANCE):
                 break
         return _Selection(state, kept, cut)
 
@@ -125,24 +119,42 @@ class _Selection:
     cut: float
 
 
-def even_odds_cut(size: np.ndarray) -> float:
+def _stuck(
+    patch: np.ndarray, missing: np.ndarray | None
+) -> tuple[np.ndarray | None, Repeats | None]:
+    """Return what is missing or stuck for certain, and repeated values that are in doubt."""
+    repeats = Repeats.find(patch if missing is None else np.where(missing, np.nan, patch))
+    if repeats is None:
+        return missing, None
+    stuck = repeats.certain(patch)
+    return stuck if missing is None else stuck | missing, repeats.uncertain()
+
+
+def even_odds_cut(size: np.ndarray, count: int) -> float:
     """Return the residual at which noise and impulses are equally likely.
 
     The density of impulses is taken as what lies between 3 and 6 noise std beyond what the noise
     puts there.
 
+    Parameters
+    ----------
+    size
+        Absolute residuals in noise std, zero for elements that do not count.
+    count
+        Number of elements that do.
+
     Examples
     --------
     >>> import numpy as np
     >>> noise = np.abs(np.random.default_rng(0).normal(size=100_000))
-    >>> even_odds_cut(noise)
+    >>> even_odds_cut(noise, noise.size)
     4.0
     >>> noise[:20_000] *= 20
-    >>> bool(2 < even_odds_cut(noise) < 3.5)
+    >>> bool(2 < even_odds_cut(noise, noise.size) < 3.5)
     True
     """
     low, high = TAIL
-    inside = np.count_nonzero((size > low) & (size < high)) / max(size.size, 1)
+    inside = np.count_nonzero((size > low) & (size < high)) / max(count, 1)
     density = (inside - math.erfc(low / math.sqrt(2))) / (2 * (high - low))
     if density <= 0:
         return LARGEST_CUT
@@ -150,7 +162,7 @@ def even_odds_cut(size: np.ndarray) -> float:
     return float(np.clip(math.sqrt(2 * math.log(max(odds, 1.0))), SMALLEST_CUT, LARGEST_CUT))
 
 
-def _density_at(size: np.ndarray, cut: float, half_width: float = 0.25) -> float:
+def _density_at(size: np.ndarray, cut: float, n_kept: int, half_width: float = 0.25) -> float:
     """Return the density of residual sizes at the cut, per kept element."""
-    near = np.count_nonzero(np.abs(size - cut) < half_width)
-    return near / max(np.count_nonzero(size <= cut), 1) / (2 * half_width)
+    near = np.count_nonzero((size > cut - half_width) & (size < cut + half_width))
+    return near / max(n_kept, 1) / (2 * half_width)

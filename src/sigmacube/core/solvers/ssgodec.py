@@ -8,7 +8,7 @@ import numpy as np
 
 from sigmacube.core.solvers.base import PatchSolution
 from sigmacube.core.solvers.low_rank import LowRank, working_precision
-from sigmacube.core.solvers.m_estimate import Influence, fill_bands, settle, to_solution
+from sigmacube.core.solvers.m_estimate import Influence, Observed, fill_bands, settle, to_solution
 
 __all__ = ["SemiSoftGoDecSolver", "soft_influence"]
 
@@ -73,8 +73,8 @@ class SemiSoftGoDecSolver:
         if self.projection == "random":
             low = self._published(work, missing)
         else:
-            influence = soft_influence(self.threshold)
-            low = settle(work, missing, influence, self.rank, self.tolerance).low
+            data = Observed.create(work, missing)
+            low = settle(data, soft_influence(self.threshold), self.rank, self.tolerance).low
         residual = work - low.matrix()
         kept = np.abs(residual) <= self.threshold
         clipped = np.clip(residual, -self.threshold, self.threshold)

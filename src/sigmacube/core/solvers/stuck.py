@@ -8,7 +8,7 @@ the noise of the signal, which no residual could tell.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -43,6 +43,8 @@ class Repeats:
     """(k, bands) how often each of them occurs."""
     quantum: np.ndarray
     """(bands,) smallest difference between two values: the step of the digitiser."""
+    n_pixels: int
+    """Number of pixels of the patch."""
 
     @classmethod
     def find(cls, patch: np.ndarray) -> Repeats | None:
@@ -70,19 +72,30 @@ class Repeats:
         values[where] = flat[starts[often[frequent]]]
         counts = np.zeros(values.shape, dtype=int)
         counts[where] = lengths[often[frequent]]
-        return cls(values, counts, gaps.min(axis=1))
+        return cls(values, counts, gaps.min(axis=1), n)
 
-    def certain(self, patch: np.ndarray) -> np.ndarray:
-        """Return the elements whose value repeats more often than noise can make it.
+    @property
+    def _beyond_chance(self) -> np.ndarray:
+        """(k, bands) values that repeat more often than noise can make them.
 
         Noise puts at most λ = n q/√(2π) elements on one step q of the digitiser.
         """
-        expected = len(patch) * DENSITY * self.quantum
-        beyond = self.counts > FEWEST - 0.5 + 2 * expected + 6 * np.sqrt(expected)
+        expected = self.n_pixels * DENSITY * self.quantum
+        return self.counts > FEWEST - 0.5 + 2 * expected + 6 * np.sqrt(expected)
+
+    def certain(self, patch: np.ndarray) -> np.ndarray:
+        """Return the elements whose value repeats more often than noise can make it."""
         repeated = np.zeros(patch.shape, dtype=bool)
-        for value in np.where(beyond, self.values, np.nan):
+        for value in np.where(self._beyond_chance, self.values, np.nan):
             repeated |= patch == value
         return repeated
+
+    def uncertain(self) -> Repeats | None:
+        """Return the repeated values that noise may have made, if there are any."""
+        open_cases = (self.counts > 0) & ~self._beyond_chance
+        if not open_cases.any():
+            return None
+        return replace(self, values=np.where(open_cases, self.values, np.nan))
 
     def likely(self, patch: np.ndarray, matrix: np.ndarray) -> np.ndarray:
         """Return the elements that are rather a repeated impulse than noise about ``matrix``.

@@ -10,7 +10,7 @@ from sigmacube.core.eigen import leading_eigenpairs
 from sigmacube.core.rank import count_signal, noise_edge
 from sigmacube.core.solvers.base import PatchSolution
 from sigmacube.core.solvers.low_rank import working_precision
-from sigmacube.core.solvers.m_estimate import full_influence, settle, to_solution
+from sigmacube.core.solvers.m_estimate import Observed, full_influence, settle, to_solution
 from sigmacube.core.solvers.weighted import alternate
 
 __all__ = ["SvdSolver"]
@@ -96,7 +96,8 @@ class SvdSolver:
 
     def _incomplete(self, patch: np.ndarray, missing: np.ndarray) -> PatchSolution:
         work, kept = working_precision(patch), ~missing
-        state = settle(work, missing, full_influence, self.rank, 10 * MISSING_TOLERANCE)
+        data = Observed.create(work, missing)
+        state = settle(data, full_influence, self.rank, 10 * MISSING_TOLERANCE)
         low = alternate(work, kept, state.low, MISSING_TOLERANCE)
         solution = to_solution(patch, missing, low, kept, 0.0, 1.0, bound=np.inf)
         share = np.count_nonzero(kept) / kept.size
