@@ -113,7 +113,7 @@ def settle(data: Observed, influence: Influence, rank: int | str, tolerance: flo
 
     With ``rank="auto"`` the rank starts at one, because noise that differs between bands (filled
     values, crowded impulses) would pass for signal. Components of L + ψ/q that rise above the edge
-    of its own noise are taken in, and others dropped, until L has settled with as many as it has.
+    of its own noise are taken in, and others dropped, until their number stays.
     """
     if rank != "auto":
         start = LowRank.leading(fence_bands(data), int(rank))
@@ -123,11 +123,8 @@ def settle(data: Observed, influence: Influence, rank: int | str, tolerance: flo
         state = iterate(data, low, influence, tolerance, STEPS_PER_ROUND)
         low = grown(data, state, influence)
         if low is state.low:
-            state = iterate(data, low, influence, tolerance)
-            low = grown(data, state, influence)
-            if low is state.low:
-                break
-    return MEstimate(low, low.matrix())
+            break
+    return iterate(data, low, influence, tolerance)
 
 
 def full_influence(residual: np.ndarray) -> tuple[np.ndarray, float]:
