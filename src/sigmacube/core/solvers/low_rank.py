@@ -19,6 +19,9 @@ GRAM_RESOLUTION = 1e-11
 # Components computed at first where the rank is not known.
 FIRST_COMPONENTS = 16
 POWER_STEPS = 4
+# Columns and steps of the block iteration that looks for further components.
+BLOCK = 8
+BLOCK_STEPS = 4
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,27 +106,30 @@ class LowRank:
         right, triangle = np.linalg.qr(rows.T)
         return LowRank(basis @ triangle.T, right)
 
-    def above(self, change: np.ndarray, edge: float) -> LowRank:
+    def above(self, change: np.ndarray, edge: float, *, proof: bool = True) -> LowRank:
         """Return the components of L + change above an edge; itself if these are as many.
 
-        A Cholesky factorisation tells whether what L leaves of the sum has any component above the
-        edge; only then are its components computed.
+        Parameters
+        ----------
+        change
+            (pixels, bands) added to L.
+        edge
+            Singular value that components must exceed.
+        proof
+            Make sure that none is missed, even one just above the edge.
         """
         moved = self.step(change)
         strong = _drop_below(moved, edge)
         rest = self.matrix()
         rest += change
-        if strong.rank:
+        if moved.rank:
             rest -= moved.matrix()
-        gram = rest.T @ rest
-        floor = edge**2
-        if all_below(gram, floor):
-            return self if strong.rank == self.rank else strong
-        vectors = leading_eigenpairs(gram.astype(np.float64), floor=floor)[1]
+        vectors = _find_above(rest, edge)
+        if vectors.shape[1] == 0 and proof:
+            vectors = _all_above(rest, edge)
         if vectors.shape[1] == 0:
             return self if strong.rank == self.rank else strong
-        right = np.concatenate([strong.right, vectors.astype(change.dtype)], axis=1)
-        right = np.linalg.qr(right)[0]
+        right = np.linalg.qr(np.concatenate([strong.right, vectors], axis=1))[0]
         return LowRank(self.left @ (self.right.T @ right) + change @ right, right)
 
     def factors(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -134,6 +140,30 @@ class LowRank:
         )
         real = values > 1e-14 * max(values.max(initial=0.0), 1e-300)
         return left[:, real], values[real], (right @ rotation.T)[:, real]
+
+
+def _find_above(matrix: np.ndarray, edge: float) -> np.ndarray:
+    """Return right vectors of components clearly above an edge, by a short block iteration."""
+    size = min(BLOCK, *matrix.shape)
+    block = np.random.default_rng(0).standard_normal((size, len(matrix)), dtype=np.float32)
+    for _ in range(BLOCK_STEPS):
+        rows = np.linalg.qr((block.astype(matrix.dtype, copy=False) @ matrix).T)[0]
+        image = matrix @ rows
+        block = image.T
+    _, values, rotation = np.linalg.svd(image, full_matrices=False)
+    return rows @ rotation[values > edge].T
+
+
+def _all_above(matrix: np.ndarray, edge: float) -> np.ndarray:
+    """Return the right vectors of all components above an edge.
+
+    A Cholesky factorisation tells whether there are any; only then are they computed.
+    """
+    gram = matrix.T @ matrix
+    if all_below(gram, edge**2):
+        return np.empty((len(gram), 0), dtype=matrix.dtype)
+    vectors = leading_eigenpairs(gram.astype(np.float64), floor=edge**2)[1]
+    return vectors.astype(matrix.dtype)
 
 
 def _drop_below(low: LowRank, edge: float) -> LowRank:

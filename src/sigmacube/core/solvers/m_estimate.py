@@ -108,23 +108,34 @@ def correction(data: Observed, matrix: np.ndarray, influence: Influence) -> np.n
     return bounded
 
 
-def settle(data: Observed, influence: Influence, rank: int | str, tolerance: float) -> MEstimate:
+def settle(
+    data: Observed,
+    influence: Influence,
+    rank: int | str,
+    tolerance: float,
+    *,
+    proof: bool = True,
+) -> MEstimate:
     """Iterate from the patch held to its fences, and choose the rank along with it.
 
     With ``rank="auto"`` the rank starts at one, because noise that differs between bands (filled
     values, crowded impulses) would pass for signal. Components of L + ψ/q that rise above the edge
-    of its own noise are taken in, and others dropped, until their number stays.
+    of its own noise are taken in, and others dropped, until their number stays; with ``proof``,
+    down to the last one just above the edge.
     """
     if rank != "auto":
         start = LowRank.leading(fence_bands(data), int(rank))
         return iterate(data, start, influence, tolerance)
-    low = LowRank.dominant(fence_bands(data))
+    low, thorough = LowRank.dominant(fence_bands(data)), False
     for _ in range(MAX_RANK_ROUNDS):
-        state = iterate(data, low, influence, tolerance, STEPS_PER_ROUND)
-        low = grown(data, state, influence)
+        steps = MAX_STEPS if thorough else STEPS_PER_ROUND
+        state = iterate(data, low, influence, tolerance, steps)
+        low = grown(data, state, influence, proof=thorough)
         if low is state.low:
-            break
-    return iterate(data, low, influence, tolerance)
+            if thorough or not proof:
+                break
+            thorough = True
+    return state if thorough else iterate(data, low, influence, tolerance)
 
 
 def full_influence(residual: np.ndarray) -> tuple[np.ndarray, float]:
@@ -133,7 +144,12 @@ def full_influence(residual: np.ndarray) -> tuple[np.ndarray, float]:
 
 
 def grown(
-    data: Observed, state: MEstimate, influence: Influence, margin: float = EDGE_MARGIN
+    data: Observed,
+    state: MEstimate,
+    influence: Influence,
+    margin: float = EDGE_MARGIN,
+    *,
+    proof: bool = True,
 ) -> LowRank:
     """Return the components of L + ψ/q above the edge of its noise, times a margin.
 
@@ -144,7 +160,7 @@ def grown(
     freedom = max((n - k) * (p - k), 1)
     measured = np.sqrt(float(np.vdot(change, change)) / freedom)
     level = max(float(measured), data.share**-0.5)  # no less than that of unit noise
-    return state.low.above(change, margin * level * noise_edge(n, p))
+    return state.low.above(change, margin * level * noise_edge(n, p), proof=proof)
 
 
 def fill_bands(patch: np.ndarray, missing: np.ndarray) -> np.ndarray:

@@ -15,6 +15,7 @@ from sigmacube.core.solvers.m_estimate import (
     correction,
     full_influence,
     grown,
+    iterate,
     settle,
     to_solution,
 )
@@ -74,13 +75,15 @@ class RobustSolver:
         work = working_precision(patch)
         gone, doubtful = _stuck(work, missing)
         data = Observed.create(work, gone)
-        state = settle(data, soft_influence(SOFT_CUT), self.rank, SOFT_TOLERANCE)
+        soft = soft_influence(SOFT_CUT)
+        state = settle(data, soft, self.rank, SOFT_TOLERANCE, proof=False)
         chosen = self._select(data, state, doubtful)
         if self.rank == "auto":  # weak components rise above the edge once impulses are out
             kept_data = Observed.create(work, ~chosen.kept)
             low = grown(kept_data, chosen.state, full_influence, margin=1.0)
             if low.rank > chosen.state.low.rank:
-                chosen = self._select(data, MEstimate(low, low.matrix()), doubtful)
+                state = iterate(data, low, soft, SOFT_TOLERANCE)
+                chosen = self._select(data, state, doubtful)
         kept, cut = chosen.kept, chosen.cut
         low = alternate(work, kept, chosen.state.low, self.tolerance)
         size = np.abs(data.residual(low.matrix()))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from dataclasses import dataclass
 
 import numpy as np
@@ -36,7 +37,7 @@ class SemiSoftGoDecSolver:
     tolerance
         L has settled when a step moves it by less than this root mean square, in noise std.
     seed
-        Of the random projections; every patch uses the same.
+        Of the random projections, together with the patch itself.
 
     Examples
     --------
@@ -86,7 +87,9 @@ class SemiSoftGoDecSolver:
 
     def _published(self, patch: np.ndarray, missing: np.ndarray | None) -> LowRank:
         """Return L after the published number of random projections."""
-        rng = np.random.default_rng(self.seed)
+        # Projections of different windows must be independent, or their mean gains nothing; the
+        # patch itself is the one thing that tells windows apart, in any order of solving them.
+        rng = np.random.default_rng([self.seed, zlib.crc32(np.ascontiguousarray(patch))])
         rank = min(int(self.rank), *patch.shape)
         target = patch if missing is None else fill_bands(patch, missing)
         for _ in range(PUBLISHED_STEPS):

@@ -16,7 +16,7 @@ __all__ = ["alternate", "leverages"]
 # Strength of the prior that a pixel's coefficients are as large as those of the window, relative
 # to what a Bayesian would take. It is felt only where a pixel or a band has hardly any elements
 # left: estimate and leverage stay finite there, and the leverage becomes large.
-PRIOR = 0.02
+PRIOR = 0.25
 MAX_SWEEPS = 50
 
 
@@ -39,12 +39,16 @@ def alternate(patch: np.ndarray, kept: np.ndarray, start: LowRank, tolerance: fl
     weights = kept.astype(patch.dtype)
     known = np.where(kept, patch, 0)
     across, weights_across = np.ascontiguousarray(known.T), np.ascontiguousarray(weights.T)
-    right, matrix = start.right, start.matrix()
+    left, values, right = (part.astype(patch.dtype) for part in start.factors())
+    matrix = start.matrix()
+    # The strength of components is taken from the start: one that grows because elements are
+    # missing would weaken the prior that holds it.
+    by_pixel, by_band = (PRIOR * len(side) / np.square(values) for side in (left, right))
     for _ in range(MAX_SWEEPS):
-        right = np.linalg.qr(right)[0]
-        left = _solve(weights, known, right, _prior(matrix @ right))
-        basis, triangle = np.linalg.qr(left)
-        right = _solve(weights_across, across, basis, _prior(right @ triangle.T))
+        right = _aligned(right, matrix)
+        left = _solve(weights, known, right, by_pixel)
+        basis = _aligned(left, matrix.T)
+        right = _solve(weights_across, across, basis, by_band)
         moved = basis @ right.T
         change = rms(moved - matrix)
         matrix = moved
@@ -84,9 +88,11 @@ def leverages(
     return rho, gamma
 
 
-def _prior(coefficients: np.ndarray) -> np.ndarray:
-    """Return the diagonal that is added to the normal equations of every pixel."""
-    return PRIOR / np.maximum(np.mean(np.square(coefficients, dtype=np.float64), axis=0), 1e-30)
+def _aligned(vectors: np.ndarray, matrix: np.ndarray) -> np.ndarray:
+    """Return an orthonormal basis of the vectors, along the singular directions of a matrix."""
+    basis = np.linalg.qr(vectors)[0]
+    rotation = np.linalg.svd(matrix @ basis, full_matrices=False)[2]
+    return basis @ rotation.T
 
 
 def _normal_matrices(weights: np.ndarray, basis: np.ndarray, prior: np.ndarray) -> np.ndarray:
