@@ -135,7 +135,11 @@ def denoise(
     mask = _joint_mask(source, mask)
     noise_value, noise_source = settle_noise(source.values, noise, mask)
     scene = Scene.create(source.values, noise_value, mask=mask, window=window, step=step)
-    solve = _for_noise(make_solver(solver, rank, scene.grid), rank, scene)
+    missing = scene.missing
+    solve = make_solver(solver, rank, scene.grid)
+    if isinstance(solve, RobustSolver):
+        scene = scene.without_stripes()
+    solve = _for_noise(solve, rank, scene)
 
     with parallel(workers) as run:
         correlated = isinstance(solve, CorrelatedSolver)
@@ -187,7 +191,7 @@ def denoise(
         residual_ratio=_per_window(factors.residual_ratio),
         wavelengths=source.wavelengths,
         metadata=source.metadata,
-        rejected=_rejected(scene, incomplete, solve),
+        rejected=_rejected(scene, missing, incomplete, solve),
         settings=settings,
         error_model=ErrorModel(
             factors,
@@ -237,13 +241,15 @@ def _for_noise(solve: Solver, rank: int | str, scene: Scene) -> Solver:
     return CorrelatedSolver(scene.noise, fit=solve)
 
 
-def _rejected(scene: Scene, incomplete: Incompleteness | None, solve: Solver) -> np.ndarray | None:
+def _rejected(
+    scene: Scene, missing: np.ndarray | None, incomplete: Incompleteness | None, solve: Solver
+) -> np.ndarray | None:
     """Return the elements set aside; None for a solver that sets none aside."""
     if incomplete is None or isinstance(solve, SvdSolver):
         return None
     if isinstance(solve, CorrelatedSolver) and solve.select is None:
         return None
-    return to_all_bands(incomplete.rejected(scene.missing), scene.bands, scene.values.shape[2])
+    return to_all_bands(incomplete.rejected(missing), scene.bands, scene.values.shape[2])
 
 
 def settle_noise(

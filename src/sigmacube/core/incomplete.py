@@ -1,11 +1,10 @@
 """What elements left out of the windows do to the combined estimate and its variance.
 
-Windows rest on the elements they kept, Ω. The leverages of a pixel and of a band then are
-ρ_uv = V_vᵀ(VᵀΩ_uV)⁻¹V_v and γ_uv = U_uᵀ(UᵀΩ_vU)⁻¹U_u in the place of b_v and a_u, and the variance of
-one window is κ(ρ + γ − ργ) for a kept element and κ(ρ + γ + ργ) for one that was left out: there the
-errors along the row and along the column rest on different elements, and the prediction error
-is that of leaving one out. With f² this over a + b − ab, and the correlation of windows that of the
-complete case,
+Windows rest on the elements they kept, Ω. The leverages of a band and of a pixel then are
+ρ_uv = V_vᵀ(VᵀΩ_uV)⁻¹V_v and γ_uv = U_uᵀ(UᵀΩ_vU)⁻¹U_u in place of b_v and a_u. The variance of one
+window is κ(ρ + γ − ργ) for a kept element and κ(ρ + γ + ργ) for one that was left out: there the
+errors along the row and along the column rest on different elements, as when leaving one out. With
+f² this over a + b − ab, and the correlation of windows that of the complete case,
 
     var = Σ_ab w_a w_b cov_ab f_a f_b = f̄² Σ_ab w_a w_b cov_ab
 

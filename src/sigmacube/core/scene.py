@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from sigmacube.core.noise import Noise
+from sigmacube.core.stripes import find_stripes
 from sigmacube.core.windows import WindowGrid, WindowSpec
 
 __all__ = ["Scene"]
@@ -67,6 +68,17 @@ class Scene:
         if self.missing is not None:
             values = np.where(self.missing, 0, values)
         return values
+
+    def without_stripes(self) -> Scene:
+        """Return the scene with striped lines as missing values."""
+        there = self.valid[..., None]
+        if self.missing is not None:
+            there = there & ~self.missing
+        striped = find_stripes(self.scaled(), there)
+        if striped is None:
+            return self
+        striped &= self.valid[..., None]
+        return replace(self, missing=striped if self.missing is None else striped | self.missing)
 
     def to_output(self, array: np.ndarray) -> np.ndarray:
         """Return an array of the valid bands as one like the input, NaN where it is masked."""
