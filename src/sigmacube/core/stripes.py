@@ -53,22 +53,32 @@ def _striped_lines(white: np.ndarray, valid: np.ndarray) -> np.ndarray:
     """Return (lines, bands) True for lines along the first axis that carry an offset."""
     length, n_lines, n_bands = white.shape
     striped = np.zeros((n_lines, n_bands), dtype=bool)
-    if n_lines < FEWEST_LINES or length < NEIGHBOURHOOD:
+    if n_lines < FEWEST_LINES or length < FEWEST_LINES:
         return striped
-    steps = np.zeros((n_lines, n_bands))
-    for line in range(1, n_lines):
+    half = length // 2
+    first, second = (_offsets(white[part], valid[part]) for part in np.s_[:half, half:])
+    offset = (first + second) / 2
+    # Spread of the offsets of lines that are not striped: noise, and signal along the lines.
+    spread = 1.4826 * np.median(np.abs(offset), axis=0)
+    threshold = np.maximum(SIGNIFICANT * spread, NOTABLE)
+    # A stripe runs the whole length; the edge of a field hardly ever does.
+    lasting = np.where(np.sign(first) == np.sign(second), np.minimum(*np.abs([first, second])), 0)
+    striped = (np.abs(offset) > threshold) & (lasting > threshold / 2)
+    striped[striped.mean(axis=1) > LARGEST_SHARE] = False
+    return striped
+
+
+def _offsets(white: np.ndarray, valid: np.ndarray) -> np.ndarray:
+    """Return (lines, bands) the level of every line over that of the lines around it."""
+    steps = np.zeros(white.shape[1:])
+    for line in range(1, len(steps)):
         both = valid[:, line] & valid[:, line - 1]
         difference = white[:, line] - white[:, line - 1]
         if not both.all():
             difference = np.where(both, difference, np.nan)
         steps[line] = _median(difference)
     level = np.cumsum(steps, axis=0)
-    offset = level - median_filter(level, size=(NEIGHBOURHOOD, 1), mode="nearest")
-    # Spread of the offsets of lines that are not striped: noise, and signal along the lines.
-    spread = 1.4826 * np.median(np.abs(offset), axis=0)
-    striped = np.abs(offset) > np.maximum(SIGNIFICANT * spread, NOTABLE)
-    striped[striped.mean(axis=1) > LARGEST_SHARE] = False
-    return striped
+    return level - median_filter(level, size=(NEIGHBOURHOOD, 1), mode="mirror")
 
 
 def _median(differences: np.ndarray) -> np.ndarray:
