@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sigmacube.core.eigen import all_below, _filtered_iteration, leading_eigenpairs
+from sigmacube.core.eigen import _all_below, _filtered_iteration, leading_eigenpairs
 from sigmacube.core.rank import noise_edge
 
 
@@ -63,10 +63,28 @@ def test_a_start_blind_to_a_component_cannot_hide_it() -> None:
 
 def test_certificate_counts_the_largest_eigenvalue() -> None:
     matrix = np.diag([1.0, 2.0, 3.0])
-    assert all_below(matrix, 3.01)
-    assert not all_below(matrix, 2.99)
+    assert _all_below(matrix, 3.01)
+    assert not _all_below(matrix, 2.99)
 
 
 def test_neither_floor_nor_count_is_refused() -> None:
     with pytest.raises(ValueError, match="neither floor nor count"):
         leading_eigenpairs(np.eye(3))
+
+
+def test_one_eigenpair_is_not_overwritten_by_the_next_call() -> None:
+    first = leading_eigenpairs(np.diag([9.0, 1.0, 1.0]), floor=4.0)[1]
+    kept = first.copy()
+    leading_eigenpairs(np.diag([1.0, 9.0, 1.0]), floor=4.0)
+    np.testing.assert_array_equal(first, kept)
+
+
+def test_results_do_not_share_the_workspace() -> None:
+    """A second call must not change what the first returned, not even for a single vector."""
+    first, second = np.diag([1.0, 9.0, 4.0]), np.diag([7.0, 1.0, 2.0])
+    for request in ({"count": 1}, {"floor": 5.0}, {"count": 2}):
+        values, vectors = leading_eigenpairs(first, **request)
+        before = values.copy(), vectors.copy()
+        leading_eigenpairs(second, **request)
+        np.testing.assert_array_equal(values, before[0])
+        np.testing.assert_array_equal(vectors, before[1])

@@ -1,6 +1,8 @@
 """Every format is read with its shape, values, wavelengths, no data and place."""
 
 import gzip
+import random
+import struct
 from pathlib import Path
 
 import h5py
@@ -8,6 +10,7 @@ import numpy as np
 import pytest
 import rasterio
 import scipy.io
+import scipy.sparse
 import spectral.io.envi
 from rasterio.transform import Affine
 
@@ -372,6 +375,32 @@ class TestMatlabAndNumpy:
         np.testing.assert_array_equal(found.values, cube_of("f8"))
         assert found.wavelengths.tolist() == CENTRES
 
+    @pytest.mark.parametrize("packed", [True, False])
+    @pytest.mark.parametrize("dtype", ["f8", "f4", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8"])
+    def test_matlab_types(self, tmp_path, dtype, packed):
+        contents = {"text": "hello", "s": {"a": 1.0}, "c": [[1, "x"]], "flag": True}
+        contents |= {"cube": cube_of(dtype), "sparse": scipy.sparse.eye_array(4).tocsc()}
+        scipy.io.savemat(tmp_path / "x.mat", contents, do_compression=packed)
+        found = read(tmp_path / "x.mat")
+        assert found.values.dtype == np.dtype(dtype)
+        np.testing.assert_array_equal(found.values, cube_of(dtype))
+        theirs = scipy.io.loadmat(tmp_path / "x.mat")["cube"]
+        np.testing.assert_array_equal(found.values, theirs)
+
+    def test_matlab_whole_doubles_are_kept_small(self, tmp_path):
+        """MATLAB stores doubles that are whole numbers in fewer bytes."""
+        values = cube_of("f8")
+        element = struct.pack("<IIIIII", 6, 8, 6, 0, 5, 12) + struct.pack("<3ii", *SHAPE, 0)
+        element += struct.pack("<HH4s", 1, 1, b"c") + struct.pack("<II", 2, values.size)
+        element += values.astype("u1").tobytes(order="F") + bytes(4)
+        header = b"MATLAB 5.0 MAT-file".ljust(124) + struct.pack("<H", 0x0100) + b"IM"
+        content = header + struct.pack("<II", 14, len(element)) + element
+        (tmp_path / "x.mat").write_bytes(content)
+        np.testing.assert_array_equal(scipy.io.loadmat(tmp_path / "x.mat")["c"], values)
+        found = read(tmp_path / "x.mat").values
+        assert found.dtype == np.float64
+        np.testing.assert_array_equal(found, values)
+
     def test_matlab_v73_has_its_axes_reversed(self, tmp_path):
         with h5py.File(tmp_path / "x.mat", "w") as file:
             file["hsi"] = cube_of("f8").transpose()
@@ -400,12 +429,12 @@ class TestMatlabAndNumpy:
     def test_what_is_assumed_is_said(self, tmp_path):
         np.save(tmp_path / "x.npy", np.zeros((4, 5, 3)))
         (note,) = read(tmp_path / "x.npy").metadata["notes"]
-        assert "(row, col, band) assumed" in note
+        assert "(row, col, band)" in note
         assert "band,row,col" in note
 
     def test_doubtful_order_is_warned_of(self, tmp_path):
         np.save(tmp_path / "x.npy", np.zeros((224, 9, 9)))
-        with pytest.warns(UserWarning, match="assumed"):
+        with pytest.warns(UserWarning, match="taken as"):
             read(tmp_path / "x.npy")
 
 
@@ -498,6 +527,52 @@ class TestMasksAndBands:
         assert before == (path.read_bytes(), path.with_suffix("").read_bytes())
 
 
+class TestDamage:
+    """A damaged file is read, or refused with a `ValueError`; nothing else comes of it."""
+
+    def make(self, folder, kind):
+        if kind == "envi":
+            extra = (
+                "wavelength = {0.4, 0.5, 0.6}\nwavelength units = um\nfwhm = {1, 2, 3}\n"
+                "bbl = {1, 1, 0}\nmap info = {UTM, 1, 1, 5, 5, 1, 1, 33, North, WGS-84}\n"
+                "data ignore value = 3\nreflectance scale factor = 10\nband names = {a, b, c}\n"
+            )
+            return write_envi(folder / "x.hdr", cube_of("f4"), extra=extra)
+        contents = {"cube": cube_of("f8"), "wavelengths": CENTRES}
+        path = folder / f"x.{kind.split('-')[0]}"
+        if kind == "npy":
+            np.save(path, cube_of("f4"))
+        elif kind == "npz":
+            np.savez_compressed(path, **contents)
+        else:
+            scipy.io.savemat(path, contents, do_compression=kind == "mat-packed")
+        return path
+
+    @pytest.mark.parametrize("kind", ["envi", "npy", "npz", "mat", "mat-packed"])
+    @pytest.mark.filterwarnings("ignore")
+    def test_bytes_changed_or_cut(self, tmp_path, kind):
+        path = self.make(tmp_path, kind)
+        good, refused = path.read_bytes(), 0
+        rng = random.Random(4)
+        for number in range(150):
+            content = bytearray(good)
+            if number % 5 == 0:
+                content = content[: rng.randrange(1, len(content))]
+            for _ in range(rng.choice([1, 1, 2, 5])):
+                where = rng.randrange(min(len(content), rng.choice([400, 10**6])))
+                content[where] = (
+                    rng.choice(b"0123456789.-{}=,; \nae")
+                    if kind == "envi"
+                    else (rng.randrange(256))
+                )
+            path.write_bytes(content)
+            try:
+                np.asarray(read(path).values).sum()
+            except ValueError:
+                refused += 1
+        assert refused > 20
+
+
 # Every file kept beside the repository: (shape, first and last wavelength, no data) or a reason.
 KNOWN = {
     "formats/emit_nc_gdal/fake_EMIT_L2A.nc": ((2, 2, 2), None, -9999),
@@ -520,7 +595,9 @@ KNOWN = {
     "formats/envi_gdal/envi_rgbsmall_bip.hdr": ((49, 50, 3), None, None),
     "formats/envi_gdal/envi_rgbsmall_bsq.hdr": ((49, 50, 3), None, None),
     "formats/envi_gdal/uint16_envi_bigendian.hdr": ((20, 20, 1), None, None),
-    "formats/envi_plantcv/corn-kernel-hyperspectral.hdr": ((31, 43, 580), (366.551, 1048.421), None),
+    "formats/envi_plantcv/corn-kernel-hyperspectral.hdr": (
+        (31, 43, 580), (366.551, 1048.421), None,
+    ),
     "formats/envi_plantcv/darkReference.hdr": ((1, 1600, 978), (379.027, 1000.95), None),
     "formats/envi_plantcv/darkReference2.hdr": "no data file found",
     "formats/envi_plantcv/darkReference3.hdr": "such as darkReference, whose size fits",

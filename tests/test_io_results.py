@@ -263,6 +263,63 @@ class TestCf:
         _, report = cf_report(path, tmp_path)
         assert report["high_count"] == 0, report["high_priorities"]
 
+    @pytest.mark.parametrize(
+        ("code", "name"),
+        [
+            (4326, "latitude_longitude"),
+            (32733, "transverse_mercator"),
+            (3035, "lambert_azimuthal_equal_area"),
+            (5070, "albers_conical_equal_area"),
+            (2154, "lambert_conformal_conic"),
+            (3413, "polar_stereographic"),
+            (3031, "polar_stereographic"),
+        ],
+    )
+    def test_grid_mappings(self, tmp_path, code, name):
+        wkt = rasterio.crs.CRS.from_epsg(code).to_wkt()
+        metadata = {**METADATA, "crs_wkt": wkt, "transform": [0.5, 0.0, 10.0, 0.0, -0.5, 50.0]}
+        result = replace(make_result(), metadata=metadata)
+        path = result.save(tmp_path / "a.nc")
+        with xr.open_dataset(path) as found:
+            assert found["spatial_ref"].attrs["grid_mapping_name"] == name
+        _, report = cf_report(path, tmp_path)
+        assert report["high_count"] == 0, report["high_priorities"]
+        found = read(path).metadata
+        assert found["transform"] == metadata["transform"]
+        with rasterio.open(result.save(tmp_path / "a.hdr").with_suffix("")) as theirs:
+            assert theirs.crs is not None
+            assert list(theirs.transform)[:6] == metadata["transform"]
+
+    def test_rotated_grid(self, tmp_path):
+        metadata = {**METADATA, "transform": [3.0, 4.0, 10.0, 4.0, -3.0, 50.0]}
+        metadata.pop("map_info")
+        result = replace(make_result(), metadata=metadata)
+        for suffix in SUFFIXES:
+            path = result.save(tmp_path / f"a.{suffix}")
+            assert read(path).metadata["transform"] == metadata["transform"]
+        with rasterio.open(tmp_path / "a") as theirs:
+            assert list(theirs.transform)[:6] == pytest.approx(metadata["transform"])
+
+    def test_sensor_geometry(self, tmp_path):
+        rng = np.random.default_rng(3)
+        location = {
+            "lat": rng.uniform(50, 51, SHAPE[:2]),
+            "lon": rng.uniform(10, 11, SHAPE[:2]),
+            "elev": rng.uniform(0, 9, SHAPE[:2]),
+            "glt_x": rng.integers(0, 30, (40, 50)),
+            "glt_y": rng.integers(0, 24, (40, 50)),
+        }
+        metadata = {
+            k: v for k, v in METADATA.items() if k not in ("map_info", "crs_wkt", "transform")
+        }
+        result = replace(make_result(), metadata={**metadata, "location": location})
+        path = result.save(tmp_path / "a.nc")
+        _, report = cf_report(path, tmp_path)
+        assert report["high_count"] == 0, report["high_priorities"]
+        found = read_result(path).metadata["location"]
+        for key, values in location.items():
+            np.testing.assert_array_equal(found[key], values)
+
     def test_the_checker_can_fail(self, tmp_path):
         path = make_result().save(tmp_path / "a.nc")
         with xr.open_dataset(path) as found:
@@ -404,24 +461,32 @@ class TestWhole:
         assert list(tmp_path.iterdir()) == []
 
     @pytest.mark.parametrize("suffix", SUFFIXES)
-    @pytest.mark.parametrize("moment", ["half", "last"])
+    @pytest.mark.parametrize("moment", ["middle", "whole", "last"])
     def test_kill_while_writing(self, tmp_path, suffix, moment):
         """Stop the process at a known point, kill it there, and look at what is left."""
         existing = make_result().save(tmp_path / "old.nc")
         script = textwrap.dedent(f"""
-            import sys, time
+            import os, time
+            from sigmacube import io
             from sigmacube.io import atomic, read_result
 
             def pause(*_):
                 print("ready", flush=True)
                 time.sleep(600)
 
-            # "half": all but the main file have been written; "last": all but it are renamed.
-            if {moment!r} == "half":
+            def half_written(self, result, names, path, dtype):
+                for name in names.values():
+                    name.write_bytes(b"half of it")
+                pause()
+
+            # In the middle of the bytes; with all bytes written; with all but one file renamed.
+            if {moment!r} == "middle":
+                writer = type(io._writer(io.Path("a.{suffix}")))
+                writer.write = half_written
+            elif {moment!r} == "whole":
                 atomic.commit = pause
             else:
-                import os
-                replace, names = os.replace, []
+                replace = os.replace
                 def stepwise(source, final):
                     if str(final).endswith("a.{suffix}"):
                         pause()

@@ -10,7 +10,8 @@ import os
 import sys
 import traceback
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -92,13 +93,25 @@ class Frame(click.Group):
         if not standalone_mode:
             return super().main(given, name, complete_var, False, **extra)
         debug = "--debug" in given
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), _calm(debug):
             _show_warnings(debug)
             try:
                 code = super().main(given or ["--help"], name, complete_var, False, **extra)
             except BaseException as error:
                 code = _report(error, debug)
         sys.exit(code if isinstance(code, int) else 0)
+
+
+@contextmanager
+def _calm(debug: bool) -> Iterator[None]:
+    """Keep what libraries fail to say about damaged files (in callbacks) off the terminal."""
+    before = sys.unraisablehook
+    if not debug:
+        sys.unraisablehook = lambda _: None
+    try:
+        yield
+    finally:
+        sys.unraisablehook = before
 
 
 def _show_warnings(debug: bool) -> None:
@@ -161,6 +174,7 @@ def _os_text(error: BaseException) -> str:
 
 
 @click.group(
+    "sigmacube",
     cls=Frame,
     params=_common_options(),
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-__all__ = ["quiet", "note", "progress", "table"]
+__all__ = ["quiet", "note", "progress", "working", "table"]
 
 
 def quiet() -> bool:
@@ -58,10 +58,24 @@ def progress(label: str) -> Iterator[Callable[[int, int], None] | None]:
     def move(done: int, total: int) -> None:
         elapsed = bar.tasks[0].elapsed or 0.0
         rate = f"{done / elapsed:,.0f} windows/s" if elapsed > 0 and done else ""
-        bar.update(task, completed=done, total=total, rate=rate)
+        what = label if done < total else "Combining"
+        bar.update(task, completed=done, total=total, rate=rate, description=what)
 
     with bar:
         yield move
+
+
+@contextmanager
+def working(label: str) -> Iterator[None]:
+    """Show that something is being done, where somebody would see it."""
+    from rich.console import Console
+
+    console = Console(stderr=True)
+    if quiet() or not console.is_terminal:
+        yield
+        return
+    with console.status(label):
+        yield
 
 
 def _bar(console: Any) -> Any:

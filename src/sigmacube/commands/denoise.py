@@ -113,10 +113,10 @@ def command(source: str, output: str, **options: Any) -> None:
     OUT: .nc, .zarr, .hdr (ENVI) or .tif; - is netCDF on standard output.
     """
     from sigmacube import io, pipeline
-    from sigmacube.console import note, progress, quiet
+    from sigmacube.console import note, progress, quiet, working
 
     start = time.perf_counter()
-    _check(output, options)
+    _check(source, output, options)
     solving = {
         "window": options["window"],
         "step": options["step"],
@@ -140,12 +140,13 @@ def command(source: str, output: str, **options: Any) -> None:
         with progress("Denoising") as moved:
             result = pipeline.denoise(cube, noise, mask=mask, progress=moved, **solving)
         seconds = time.perf_counter() - begin
-    _save(result, output, options)
+    with working(f"Writing {output}"):
+        _save(result, output, options)
     if not quiet():
         _summary(result, output, (time.perf_counter() - start, seconds))
 
 
-def _check(output: str, options: dict[str, Any]) -> None:
+def _check(source: str, output: str, options: dict[str, Any]) -> None:
     """Check what can be checked before the work starts."""
     from sigmacube import io
 
@@ -168,12 +169,18 @@ def _check(output: str, options: dict[str, Any]) -> None:
         if sys.stdout.isatty():
             raise ValueError("-: netCDF is not written to a terminal. It must be redirected.")
         return
-    io.output_files(
+    files = io.output_files(
         output,
         uncertainty=not options["no_uncertainty"],
         rejected=options["solver"] != "svd",
         overwrite=options["overwrite"],
     )
+    given = Path(source)
+    parts = (given, given.with_suffix(".hdr"), given.with_name(f"{given.name}.hdr"))
+    inputs = {part.resolve() for part in parts if source != "-" and part.exists()}
+    for file in files:
+        if file.resolve() in inputs:
+            raise ValueError(f"{file} is part of the input. The output must have another name.")
 
 
 def _noise(noise: Any, bands: int) -> Any:

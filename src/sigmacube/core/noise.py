@@ -89,7 +89,7 @@ class Noise:
     def whiten(self, spectra: np.ndarray) -> np.ndarray:
         """Return L⁻¹y for spectra along the last axis, as a new float64 array."""
         if self.is_diagonal:
-            return np.divide(spectra, self.std, dtype=np.float64)
+            return np.multiply(spectra, 1 / self.std, dtype=np.float64)
         from scipy.linalg import solve_triangular
 
         inverse = solve_triangular(self.factor, np.eye(self.n_bands), lower=True)

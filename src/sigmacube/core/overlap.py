@@ -104,16 +104,15 @@ def _fill_row(
     """Write the estimate, and its variance where it is wanted, of one row of cells."""
     for group in scene.factors.grid.cols.groups:
         part = _Cells.gather(scene, row_cell, group)
-        rows, cols, bands = part.target
-        out.estimate[rows, cols, bands] = part.to_image(part.mean())
+        part.write(part.mean(), out.estimate[..., scene.bands])
         if out.variance is None or out.noise_variance is None:
             continue
         variance = part.ratio_variance() if pairs is None else part.exact_variance(pairs)
         if correlation is not None:
-            extra = part.noise_variance(correlation)
-            variance += extra[:, :, None]
-            out.noise_variance[rows, cols, band_cell] = part.to_image(extra)
-        out.variance[rows, cols, bands] = part.to_image(variance)
+            extra = part.noise_variance(correlation)[:, :, None]
+            variance += extra
+            part.write(extra, out.noise_variance[..., band_cell : band_cell + 1])
+        part.write(variance, out.variance[..., scene.bands])
 
 
 @dataclass(frozen=True)
@@ -232,27 +231,41 @@ class _Pairs:
     """(line pairs, J, 2 reach + 1, bands) t_ab."""
     influence: np.ndarray
     """(lines, J, rank) scale of the components of U."""
-    output: np.ndarray
-    """(lines, J, rank, bands) output rows of V scaled by influence."""
+    leverage: np.ndarray
+    """(lines, J, bands) b_v."""
 
     @property
     def per_block(self) -> int:
         """Number of window pairs in a pair of lines."""
         return self.pixels.shape[1] * self.pixels.shape[2]
 
+    def sum_bands(self, coefficients: np.ndarray, where: np.ndarray) -> np.ndarray:
+        """Return Σ coefficients (c, pairs, p) · t_ab, (c, p, v), for pairs at flat positions."""
+        terms = self.bands.reshape(-1, self.bands.shape[-1])
+        n, _, n_pixels = coefficients.shape
+        total = np.empty((n, n_pixels, terms.shape[1]), dtype=PRECISION)
+        for cell in range(n):  # one cell's pairs stay in cache
+            np.matmul(coefficients[cell].T, terms.take(where[cell], axis=0), out=total[cell])
+        return total
+
     def grams(self, where: np.ndarray, rank: int) -> np.ndarray:
-        """Return the leading block of U_bᵀU_a for pairs at flat positions."""
-        return self.pixels.reshape(-1, *self.pixels.shape[3:])[:, :rank, :rank][where]
+        """Return the leading block of U_bᵀU_a for pairs (c, a, b): (c, a, rank of b, b, rank)."""
+        n_b, n_a = self.pixels.shape[3:]
+        rows = where[:, :, None, :] * n_b + np.arange(rank)[:, None]
+        return self.pixels.reshape(-1, n_a).take(rows, axis=0)[..., :rank]
 
 
-def _pixel_terms(u_a: np.ndarray, u_b: np.ndarray, grams: np.ndarray) -> np.ndarray:
-    """Return s_ab(u) = U^b_u (U_bᵀU_a) U^a_uᵀ, (c, a, b, p), from U of the cells (c, w, r, p)."""
-    n, n_a, rank, n_pixels = u_a.shape
-    terms = grams.reshape(n, n_a, -1, rank) @ u_a
-    terms *= u_b.reshape(n, 1, -1, n_pixels)
-    s = np.empty((n, n_a, u_b.shape[1], n_pixels), dtype=PRECISION)
-    _sum_components(terms.reshape(*s.shape[:3], rank, n_pixels), out=s)
-    return s
+def _pixel_terms(grams: np.ndarray, u_a: np.ndarray, u_b: np.ndarray) -> np.ndarray:
+    """Return s_ab(u) = U^b_u (U_bᵀU_a) U^a_uᵀ, (c, a, b, p).
+
+    From `grams` (c, a, r, b, r), U_a of the cells (c, a, r, p) and U_b (c, r, b, p). Components
+    come before windows, so that the sum over them runs along long rows.
+    """
+    n, n_a, rank, n_b, _ = grams.shape
+    terms = grams.reshape(n, n_a, rank * n_b, rank) @ u_a
+    terms = terms.reshape(n, n_a, rank, n_b, -1)
+    terms *= u_b[:, None]
+    return terms.sum(axis=2)
 
 
 def _cross_terms(scene: _BandCell, run: ParallelMap) -> _Pairs:
@@ -264,23 +277,30 @@ def _cross_terms(scene: _BandCell, run: ParallelMap) -> _Pairs:
     index = np.full((n_lines, n_lines), -1)
     index[tuple(np.transpose(line_pairs))] = np.arange(len(line_pairs))
     slots = 2 * grid.cols.reach + 1
-    pixels = np.empty((len(line_pairs), n_cols, slots, rank, rank), dtype=PRECISION)
+    pixels = np.zeros((len(line_pairs), n_cols, slots, rank, rank), dtype=PRECISION)
     bands = np.empty((len(line_pairs), n_cols, slots, output.shape[-1]), dtype=PRECISION)
     sums = _PairSums.create(grid.cols)
-    cells = run(lambda line: [_cells_of(left[line], g) for g in grid.cols.groups], range(n_lines))
+    most = np.maximum(np.count_nonzero(influence, axis=-1).max(axis=-1), 1)  # rank in each line
 
-    def fill(first_line: int) -> None:
-        for b in range(first_line, n_lines):
-            where = index[first_line, b]
+    def cut(line: int) -> list[np.ndarray]:
+        return [_cells_of(left[line, :, : most[line]], group) for group in grid.cols.groups]
+
+    cells = run(cut, range(n_lines))
+
+    def fill(a: int) -> None:
+        for b in range(a, n_lines):
+            where = index[a, b]
             if where >= 0:
-                gram = _band_grams(scene.lines, right, first_line, b)
-                _band_terms(output[first_line], output[b], gram, out=bands[where])
-                _pixel_grams(
-                    scene.lines, cells[first_line], cells[b], first_line, b, sums, pixels[where]
-                )
+                right_a, right_b = right[a, :, : most[a]], right[b, :, : most[b]]
+                gram = _band_grams(scene.lines, right_a, right_b, a, b)
+                output_a, output_b = output[a, :, : most[a]], output[b, :, : most[b]]
+                _band_terms(output_a, output_b, gram, out=bands[where])
+                block = pixels[where, :, :, : most[b], : most[a]]
+                _pixel_grams(scene.lines, cells[a], cells[b], a, b, sums, out=block)
 
     run(fill, range(n_lines))
-    return _Pairs(index, pixels, bands, influence, output)
+    leverage = np.einsum("ljrv,ljrv->ljv", output, output)
+    return _Pairs(index, pixels, bands, influence, leverage)
 
 
 def _neighbours(line: np.ndarray, reach: int) -> np.ndarray:
@@ -293,13 +313,15 @@ def _neighbours(line: np.ndarray, reach: int) -> np.ndarray:
     return as_strided(padded, shape, (step, row, item), writeable=False)
 
 
-def _band_grams(lines: _LineIndex, right: np.ndarray, a: int, b: int) -> np.ndarray:
+def _band_grams(
+    lines: _LineIndex, right_a: np.ndarray, right_b: np.ndarray, a: int, b: int
+) -> np.ndarray:
     """Return V_bᵀV_a (J, (2 reach + 1) · rank, rank) over the bands that the windows share."""
     axis = lines.grid.bands
     start_a, start_b = (int(axis.starts[lines.at(line)[1]]) for line in (a, b))
     low, high = max(start_a, start_b), min(start_a, start_b) + axis.size
-    others = _neighbours(right[b][..., low - start_b : high - start_b], lines.grid.cols.reach)
-    return others @ np.swapaxes(right[a][..., low - start_a : high - start_a], -1, -2)
+    others = _neighbours(right_b[..., low - start_b : high - start_b], lines.grid.cols.reach)
+    return others @ np.swapaxes(right_a[..., low - start_a : high - start_a], -1, -2)
 
 
 def _band_terms(a: np.ndarray, b: np.ndarray, gram: np.ndarray, out: np.ndarray) -> None:
@@ -368,13 +390,14 @@ def _pixel_grams(
     low, high = max(start_a, start_b), min(start_a, start_b) + axis.size
     entries = []
     for part_a, part_b in zip(cells_a, cells_b, strict=True):
-        n, count, rank = part_a.shape[:3]
-        u_a = part_a[..., low - start_a : high - start_a, :].reshape(n, count * rank, -1)
-        u_b = part_b[..., low - start_b : high - start_b, :].reshape(n, count * rank, -1)
-        gram = (u_a @ np.swapaxes(u_b, 1, 2)).reshape(n, count, rank, count, rank)
-        entries.append(gram.transpose(0, 1, 3, 4, 2).reshape(-1, rank, rank))
-    flat = out.reshape(-1, *out.shape[2:])
-    flat[sums.pairs] = np.add.reduceat(np.concatenate(entries)[sums.order], sums.starts, axis=0)
+        n, count, r_a = part_a.shape[:3]
+        r_b = part_b.shape[2]
+        u_a = part_a[..., low - start_a : high - start_a, :].reshape(n, count * r_a, -1)
+        u_b = part_b[..., low - start_b : high - start_b, :].reshape(n, count * r_b, -1)
+        gram = (u_a @ np.swapaxes(u_b, 1, 2)).reshape(n, count, r_a, count, r_b)
+        entries.append(gram.transpose(0, 1, 3, 4, 2).reshape(-1, r_b, r_a))
+    totals = np.add.reduceat(np.concatenate(entries)[sums.order], sums.starts, axis=0)
+    out[np.divmod(sums.pairs, out.shape[1])] = totals
 
 
 @dataclass(frozen=True, eq=False)
@@ -421,71 +444,75 @@ class _Cells:
         picked = array[self.lines[None, :, None], self.group.windows[:, None, :]]
         return picked.reshape(len(picked), -1, *array.shape[2:])
 
-    @property
-    def target(self) -> tuple[slice, np.ndarray, slice]:
-        """Where the cells lie in the cube."""
-        start = self.scene.factors.grid.cols.edges[self.group.cells]
-        return self.rows, start[:, None] + np.arange(self.group.width), self.scene.bands
-
-    def to_image(self, values: np.ndarray) -> np.ndarray:
-        """Turn (c, p, ...) into (rows, c, width, ...), as `target` indexes the cube."""
-        height = self.rows.stop - self.rows.start
-        shaped = values.reshape(len(values), height, self.group.width, *values.shape[2:])
-        return np.moveaxis(shaped, 0, 1)
+    def write(self, values: np.ndarray, image: np.ndarray) -> None:
+        """Write (c, p, v) to where the cells lie in an image (row, col, v)."""
+        height, width = self.rows.stop - self.rows.start, self.group.width
+        values = values.reshape(len(values), height, width, -1)
+        starts = self.scene.factors.grid.cols.edges[self.group.cells]
+        breaks = np.flatnonzero(np.diff(starts) != width) + 1
+        for run in np.split(np.arange(len(starts)), breaks):  # neighbouring cells, in one go
+            cols = slice(starts[run[0]], starts[run[-1]] + width)
+            target = image[self.rows, cols].reshape(height, len(run), width, -1)
+            target[...] = values[run[0] : run[-1] + 1].swapaxes(0, 1)
 
     def mean(self) -> np.ndarray:
         """Return the weighted mean of the windows' estimates, (c, p, v): Σ w_a U_a d_a V_aᵀ."""
         n, w, r, p = self.left.shape
         pixel = self.left * self._of_windows(self.scene.amplitude[:, :, :r])[..., None]
         pixel *= self.weights[:, :, None, :]
-        bands = self._of_windows(self.scene.output[:, :, :r]).reshape(n, w * r, -1)
-        return np.swapaxes(pixel.reshape(n, w * r, p), 1, 2) @ bands
+        pixel = pixel.reshape(n, w * r, p)
+        output, line = self.scene.output[:, :, :r], self.lines[:, None]
+        mean = np.empty((n, p, output.shape[3]))
+        for cell, windows in enumerate(self.group.windows):  # one cell's factors stay in cache
+            np.matmul(pixel[cell].T, output[line, windows].reshape(w * r, -1), out=mean[cell])
+        return mean
 
     def exact_variance(self, pairs: _Pairs) -> np.ndarray:
         """Return Σ_ab w_a w_b cov_ab, (c, p, v).
 
         Written as Σ_ab w_a w_b (s_ab + 1 − a_a − a_b) t_ab, plus terms linear in b, plus Σ s_ab.
         """
-        scale = self._of_windows(pairs.influence[:, :, : self.left.shape[2]])
-        u = _scaled(self.left[:, :, : scale.shape[2]], scale[..., None])
-        rank = u.shape[2]
+        rank = min(self.left.shape[2], pairs.influence.shape[2])
+        scale = self._of_windows(pairs.influence[:, :, :rank])
+        u = _scaled(self.left[:, :, :rank], scale[..., None])
+        by_component = np.ascontiguousarray(u.swapaxes(1, 2))
         w = self.weights.astype(PRECISION)
         a = np.einsum("cwrp,cwrp->cwp", u, u)
         coefficients, positions = [], []
         s_sum = np.zeros_like(w)  # Σ_a w_a w_b s_ab for every b
         for first in range(len(self.lines)):
-            own, others, where = self._pairs_of(first, pairs)
-            s = _pixel_terms(u[:, own], u[:, others], pairs.grams(where, rank))
-            ww = w[:, own, None] * w[:, None, others]
-            per_line = ww.shape[1]
-            ww[:, :, per_line:] *= 2  # a pair of lines stands for both orders
-            c = s + 1
-            c -= a[:, own, None]
-            c -= a[:, None, others]
-            c *= ww
-            coefficients.append(c.reshape(len(c), -1, c.shape[3]))
-            positions.append(where.reshape(len(c), -1))
-            s *= ww
-            s_sum[:, own] += s[:, :, :per_line].sum(axis=2) + s[:, :, per_line:].sum(axis=2) / 2
-            s_sum[:, others][:, per_line:] += s[:, :, per_line:].sum(axis=1) / 2
+            own, others, later, where = self._pairs_of(first, pairs)
+            s = _pixel_terms(pairs.grams(where, rank), u[:, own], by_component[:, :, others])
+            s_sum[:, own] += w[:, own] * np.einsum("cabp,cbp->cap", s, w[:, others])
+            s_later = s[:, :, later.start - own.start :] * w[:, own, None]
+            s_sum[:, later] += w[:, later] * s_later.sum(axis=1)
+            both = 2 * w[:, None, others]  # a pair of lines stands for both orders
+            both[:, :, : own.stop - own.start] /= 2
+            s += (0.5 - a[:, own])[:, :, None]
+            s += (0.5 - a[:, others])[:, None]
+            s *= w[:, own, None]
+            s *= both
+            coefficients.append(s.reshape(len(s), -1, s.shape[3]))
+            positions.append(where.reshape(len(s), -1))
 
-        t = pairs.bands.reshape(-1, pairs.bands.shape[-1])[np.concatenate(positions, axis=1)]
-        variance = np.swapaxes(np.concatenate(coefficients, axis=1), 1, 2) @ t
-        v = self._of_windows(pairs.output[:, :, :rank])
-        b = np.einsum("cwrv,cwrv->cwv", v, v)
+        variance = pairs.sum_bands(
+            np.concatenate(coefficients, axis=1), np.concatenate(positions, axis=1)
+        )
         mean_a = np.sum(w * a, axis=1, keepdims=True)
+        b = self._of_windows(pairs.leverage)
         variance += np.swapaxes(2 * (w * mean_a - s_sum), 1, 2) @ b
         variance += s_sum.sum(axis=1)[:, :, None]
         return variance
 
-    def _pairs_of(self, first: int, pairs: _Pairs) -> tuple[slice, slice, np.ndarray]:
-        """Return the windows of a line, those of it and later lines, and where their pairs are."""
+    def _pairs_of(self, first: int, pairs: _Pairs) -> tuple[slice, slice, slice, np.ndarray]:
+        """Return the windows of a line, of it and later lines, of later lines; and their pairs."""
         per_line = self.group.windows.shape[1]
         own = slice(first * per_line, (first + 1) * per_line)
         blocks = pairs.index[self.lines[first], self.lines[first:]]
         columns = _pair_index(self.scene.factors.grid.cols, self.group)  # (c, count, count)
         where = blocks[None, None, :, None] * pairs.per_block + columns[:, :, None, :]
-        return own, slice(own.start, None), where.reshape(len(columns), per_line, -1)
+        where = where.reshape(len(columns), per_line, -1)
+        return own, slice(own.start, None), slice(own.stop, None), where
 
     def ratio_variance(self) -> np.ndarray:
         """Return the paper's Σ_ab w_a w_b η_ab σ_a σ_b with σ² = a_u + b_v, (c, p, v)."""
@@ -566,7 +593,7 @@ def pool_noise_correlation(factors: Factors, run: ParallelMap) -> NoiseCorrelati
         cells_a, cells_b = ([_cells_of(left[x], g) for g in grid.cols.groups] for x in pair)
         pixels = np.zeros((n_cols, 2 * reach + 1, *left.shape[2:3] * 2), dtype=PRECISION)
         _pixel_grams(lines, cells_a, cells_b, a, b, sums, out=pixels)
-        bands = _band_grams(lines, right, a, b).reshape(pixels.shape)
+        bands = _band_grams(lines, right[a], right[b], a, b).reshape(pixels.shape)
         product = np.einsum("jsxy,jsxy->js", pixels, bands)
         (row_a, band_a), (row_b, band_b) = lines.at(a), lines.at(b)
         shared = grid.rows.overlap(row_a, row_b) * grid.bands.overlap(band_a, band_b)

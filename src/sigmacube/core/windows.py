@@ -92,6 +92,11 @@ class Axis:
             groups.append(CellGroup(cells, w, windows, offsets))
         return tuple(groups)
 
+    def slice(self, window: int) -> slice:
+        """Return the elements of one window."""
+        start = int(self.starts[window])
+        return slice(start, start + self.size)
+
     def overlap(self, a: np.ndarray | int, b: np.ndarray | int) -> np.ndarray:
         """Return how many elements windows ``a`` and ``b`` share."""
         return np.maximum(0, self.size - np.abs(self.starts[a] - self.starts[b]))
@@ -172,10 +177,7 @@ class WindowGrid:
 
     def slices(self, i: int, j: int, k: int = 0) -> tuple[slice, slice, slice]:
         """Return the part of the cube that window (i, j, k) covers."""
-        axes = (self.rows, self.cols, self.bands)
-        starts = [int(axis.starts[n]) for axis, n in zip(axes, (i, j, k), strict=True)]
-        rows, cols, bands = (slice(s, s + a.size) for s, a in zip(starts, axes, strict=True))
-        return rows, cols, bands
+        return self.rows.slice(i), self.cols.slice(j), self.bands.slice(k)
 
     def coverage(self) -> np.ndarray:
         """Return how many windows cover each pixel (of one band window), φ in the paper."""

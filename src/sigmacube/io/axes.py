@@ -154,8 +154,8 @@ def axes_from_shape(
         first, second = (i for i in range(3) if i != matches[0])
         return (first, second, matches[0]), None, False
     note = (
-        f"axes of shape {' x '.join(map(str, shape))} carry no names; (row, col, band) assumed. "
-        "Another order is set with axes (--axes), such as 'band,row,col'"
+        f"axes {' x '.join(map(str, shape))} taken as (row, col, band); "
+        "another order is set with axes (--axes), such as 'band,row,col'"
     )
     doubtful = (shape[0] == shape[2]) != (shape[1] == shape[2])
     return (0, 1, 2), note, doubtful

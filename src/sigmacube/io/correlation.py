@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 __all__ = ["along_bands", "along_pixels", "pixel_level", "window_sides"]
 
 #: Places along an image axis that the means are taken over; the edges have fewer windows.
-_SAMPLES = (0.2, 0.5, 0.8)
+_SAMPLES = (0.5, 0.2, 0.8)
+#: Elements of the cube times places that may be asked for an exact variance, each a pass over it.
+_BUDGET = 12_000_000
 
 
 def window_sides(settings: Mapping[str, Any], key: str) -> tuple[int, int] | None:
@@ -91,7 +93,7 @@ def along_bands(result: DenoisedCube) -> np.ndarray:
 
 def _places(size: int, side: int) -> list[int]:
     """Return the first pixels of samples spread over an axis."""
-    return sorted({round(part * max(size - side, 0)) for part in _SAMPLES})
+    return list(dict.fromkeys(round(part * max(size - side, 0)) for part in _SAMPLES))
 
 
 def _exact_spectra(result: DenoisedCube) -> Iterator[np.ndarray]:
@@ -196,11 +198,11 @@ def along_pixels(size: int, window: int, step: int, level: float) -> np.ndarray:
 def pixel_level(result: DenoisedCube) -> float:
     """Return the ``level`` of `along_pixels` for both image axes.
 
-    A result that still has its window factors is asked for the standard deviation of means over a
-    window, and the level is the one that gives the same. Otherwise it follows from every window
-    keeping the mean of its pixels: errors at a distance (i, j) then correlate by c k(i) k(j), with
-    k the shape along an axis and c the variance that averaging leaves over that of the estimate.
-    The matrices of the two axes are multiplied, so each one has √c.
+    A result that still has its window factors, and is not too large, is asked for the standard
+    deviation of means over a window: the level is the one that gives the same. Otherwise it follows
+    from every window keeping the mean of its pixels: errors at a distance (i, j) then correlate by
+    c k(i) k(j), with k the shape along an axis and c the variance that averaging leaves over that
+    of the estimate. The matrices of the two axes are multiplied, so each one has √c.
     """
     window, step = _geometry(result)
     rows, cols, _ = result.estimate.shape
@@ -226,6 +228,7 @@ def _fitted_levels(result: DenoisedCube) -> Iterator[float | None]:
         for size, side, stride in zip((height, width), (height, width), step, strict=True)
     )
     corners = [(top, left) for top in _places(rows, height) for left in _places(cols, width)]
+    corners = corners[: _BUDGET // result.estimate.size]
     for number, (top, left) in enumerate(corners):
         band = int(bands[(2 * number + 1) * len(bands) // (2 * len(corners))])
         yield _fitted_level(result, (top, left, band), y, x)

@@ -6,7 +6,14 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-__all__ = ["from_map_info", "to_map_info", "esri_wkt", "cf_grid_mapping", "is_geographic"]
+__all__ = [
+    "same_transform",
+    "from_map_info",
+    "to_map_info",
+    "esri_wkt",
+    "cf_grid_mapping",
+    "is_geographic",
+]
 
 # PROJ method -> CF grid_mapping_name and the CF names of its parameters.
 _ORIGIN = {
@@ -49,8 +56,33 @@ _METHODS: dict[str, tuple[str, dict[str, str]]] = {
             "Scale factor at natural origin": "scale_factor_at_projection_origin",
         },
     ),
+    "Polar Stereographic (variant B)": (
+        "polar_stereographic",
+        {
+            **_ORIGIN,
+            "Latitude of standard parallel": "standard_parallel",
+            "Longitude of origin": "straight_vertical_longitude_from_pole",
+        },
+    ),
     "Sinusoidal": ("sinusoidal", _ORIGIN),
 }
+
+
+def same_transform(one: Sequence[float] | None, other: Sequence[float] | None) -> bool:
+    """Return whether two transforms place pixels alike, up to rounding.
+
+    Examples
+    --------
+    >>> same_transform([3.0, 0, 7, 0, -3, 9], [3.0000000000000004, 0, 7, 0, -3, 9])
+    True
+    """
+    if one is None or other is None:
+        return one is other
+    size = abs(one[0]) + abs(one[1]) or 1.0
+    return all(
+        math.isclose(a, b, rel_tol=1e-12, abs_tol=1e-9 * size)
+        for a, b in zip(one, other, strict=True)
+    )
 
 
 def from_map_info(
@@ -236,4 +268,9 @@ def _projection(system: dict[str, Any]) -> dict[str, Any]:
             attributes[key] = [attributes[key], value]
         else:
             attributes[key] = value
+    if name == "mercator" and "standard_parallel" not in attributes:
+        attributes.setdefault("scale_factor_at_projection_origin", 1.0)
+    if name == "polar_stereographic" and "standard_parallel" in attributes:
+        pole = math.copysign(90.0, attributes["standard_parallel"])
+        attributes["latitude_of_projection_origin"] = pole
     return attributes

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import xarray as xr
+from threadpoolctl import threadpool_limits
 
 from sigmacube._version import __version__
 from sigmacube.cube import Cube
@@ -203,8 +204,9 @@ def _add_correlation(dataset: xr.Dataset, result: DenoisedCube, dims: _Dims) -> 
     rows, cols, _ = result.estimate.shape
     window = correlation.window_sides(result.settings, "window") or (rows, cols)
     step = correlation.window_sides(result.settings, "step") or window
-    matrices = {dims.band: correlation.along_bands(result)}
-    level = correlation.pixel_level(result)
+    with threadpool_limits(limits=1, user_api="blas"):  # the matrices are small
+        matrices = {dims.band: correlation.along_bands(result)}
+        level = correlation.pixel_level(result)
     for dim, size, side, stride in zip(
         (dims.row, dims.col), (rows, cols), window, step, strict=True
     ):

@@ -497,7 +497,9 @@ def _written_fields(
         )
     wkt, transform = metadata.get("crs_wkt"), metadata.get("transform")
     info = metadata.get("map_info")
-    if info is None and transform is not None:
+    if transform is not None and (
+        info is None or not crs.same_transform(crs.from_map_info(info, wkt)[1], transform)
+    ):
         info = crs.to_map_info(wkt, transform)
     if info is not None:
         fields["map info"] = "{" + info + "}"

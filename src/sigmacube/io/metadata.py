@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from sigmacube.io.crs import same_transform
+
 __all__ = ["to_json", "from_json", "merged", "sidecar", "read_sidecar", "PER_BAND", "NOT_TEXT"]
 
 #: Metadata with one item per band.
@@ -107,7 +109,7 @@ def merged(found: Mapping[str, Any], stored: Mapping[str, Any], bands: int) -> d
     for key in ("nodata", "scale_factor", "add_offset"):
         if key not in stored:
             result.pop(key, None)
-    if found.get("transform") != stored.get("transform"):
+    if not same_transform(found.get("transform"), stored.get("transform")):
         result.pop("map_info", None)
         for key in ("crs_wkt", "transform"):
             result.pop(key, None)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import zipfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -20,14 +20,12 @@ def open_npy(path: Path, *, axes: str | Sequence[str] | None = None) -> Source:
     """Open a .npy file; axes (row, col, band) unless told otherwise."""
     try:
         stored = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (ValueError, OSError, EOFError) as error:
+    except Exception as error:  # NumPy raises whatever the damaged bytes lead to
         raise ValueError(f"{path}: {_reason(error)}") from None
     if not isinstance(stored, np.ndarray):
         raise ValueError(f"{path}: no .npy file but an archive. Its suffix must be .npz.")
     variable = Variable(path.name, stored.shape, stored.dtype, lambda key: stored[key])
     source = open_variables(path, [variable], variable=path.name, axes=axes)
-    from dataclasses import replace
-
     metadata = {key: value for key, value in source.metadata.items() if key != "name"}
     return replace(source, metadata=metadata, lazy=True)
 
@@ -42,7 +40,7 @@ def open_npz(
             for member in archive.namelist():
                 if member.endswith(".npy"):
                     variables.append(_member(path, archive, member))
-    except (zipfile.BadZipFile, ValueError, OSError, EOFError) as error:
+    except Exception as error:  # as above
         raise ValueError(f"{path}: {_reason(error)}") from None
     return open_variables(path, variables, variable=variable, axes=axes)
 
@@ -62,11 +60,10 @@ def _member(path: Path, archive: zipfile.ZipFile, member: str) -> Variable:
         try:
             with np.load(path, allow_pickle=False) as content:
                 return np.asarray(content[name])
-        except (zipfile.BadZipFile, ValueError, OSError, EOFError) as error:
+        except Exception as error:
             raise ValueError(f"{path}: {name}: {_reason(error)}") from None
 
-    load: Callable[[Any], np.ndarray] = lambda key: whole()[key]  # noqa: E731
-    return Variable(name, shape, dtype, load)
+    return Variable(name, shape, dtype, lambda key: whole()[key])
 
 
 def _reason(error: Exception) -> str:

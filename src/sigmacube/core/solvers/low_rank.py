@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sigmacube.core.eigen import all_below, leading_eigenpairs
+from sigmacube.core.eigen import _all_below as all_below
+from sigmacube.core.eigen import leading_eigenpairs
 from sigmacube.core.rank import count_signal, noise_edge
 
 __all__ = ["LowRank", "rms", "working_precision"]

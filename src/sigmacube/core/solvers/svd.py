@@ -114,4 +114,5 @@ def _solution(
     patch: np.ndarray, values: np.ndarray, right: np.ndarray, energy: float
 ) -> PatchSolution:
     d = np.sqrt(values)
-    return PatchSolution(patch @ (right / d), d, right, max(energy - float(values.sum()), 0.0))
+    left = ((right / d).T @ patch.T).T  # components contiguous, as they are stacked later
+    return PatchSolution(left, d, right, max(energy - float(values.sum()), 0.0))
