@@ -41,10 +41,10 @@ class Repeats:
     """(k, bands) repeated values, NaN where a band has fewer than k."""
     counts: np.ndarray
     """(k, bands) how often each of them occurs."""
+    chance: np.ndarray
+    """(bands,) how often the next most frequent value occurs: what the digitiser makes repeat."""
     quantum: np.ndarray
     """(bands,) smallest difference between two values: the step of the digitiser."""
-    n_pixels: int
-    """Number of pixels of the patch."""
 
     @classmethod
     def find(cls, patch: np.ndarray) -> Repeats | None:
@@ -67,21 +67,22 @@ class Repeats:
         often, band = often[order], band[order]
         place = np.arange(len(often)) - np.searchsorted(band, band)
         frequent = place < VALUES
+        chance = np.zeros(p, dtype=int)
+        chance[band[place == VALUES]] = lengths[often[place == VALUES]]
         values = np.full((int(place[frequent].max()) + 1, p), np.nan, dtype=patch.dtype)
         where = place[frequent], band[frequent]
         values[where] = flat[starts[often[frequent]]]
         counts = np.zeros(values.shape, dtype=int)
         counts[where] = lengths[often[frequent]]
-        return cls(values, counts, gaps.min(axis=1), n)
+        return cls(values, counts, chance, gaps.min(axis=1))
 
     @property
     def _beyond_chance(self) -> np.ndarray:
-        """(k, bands) values that repeat more often than noise can make them.
+        """(k, bands) values that repeat far more often than the digitiser makes others repeat.
 
-        Noise puts at most λ = n q/√(2π) elements on one step q of the digitiser.
+        Impulses take few values. In a band of continuous noise nothing else repeats.
         """
-        expected = self.n_pixels * DENSITY * self.quantum
-        return self.counts > FEWEST - 0.5 + 2 * expected + 6 * np.sqrt(expected)
+        return self.counts > FEWEST - 0.5 + 2 * self.chance + 6 * np.sqrt(self.chance)
 
     def certain(self, patch: np.ndarray) -> np.ndarray:
         """Return the elements whose value repeats more often than noise can make it."""
