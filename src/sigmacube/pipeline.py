@@ -182,7 +182,11 @@ def denoise(
     estimate = scene.to_output(estimate)
     if isinstance(solve, SvdSolver):
         std_of_band = Noise.create(noise_value, source.shape[2]).std
-        settings["advice"] = advice_on_impulses(source.values, estimate, std_of_band)
+        advice = advice_on_impulses(source.values, estimate, std_of_band)
+        settings |= {} if advice is None else {"advice": advice}
+    rejected = _rejected(scene, missing, incomplete, solve)
+    if rejected is not None:
+        settings["rejected_share"] = float(rejected.mean())
     return DenoisedCube(
         estimate=estimate,
         std=std,
@@ -191,7 +195,7 @@ def denoise(
         residual_ratio=_per_window(factors.residual_ratio),
         wavelengths=source.wavelengths,
         metadata=source.metadata,
-        rejected=_rejected(scene, missing, incomplete, solve),
+        rejected=rejected,
         settings=settings,
         error_model=ErrorModel(
             factors,

@@ -2,7 +2,8 @@
 
 A window cannot tell a stripe from signal: an offset along a whole column of the window is of low
 rank. The scene can, because an offset that runs the length of the image in a single column and in
-few bands is no surface. Striped lines are treated as missing in the bands where they are striped.
+few bands, unlike their neighbours, is no surface. Striped lines are treated as missing in the
+bands where they are striped.
 """
 
 from __future__ import annotations
@@ -14,8 +15,10 @@ __all__ = ["find_stripes"]
 
 # Lines that the level of a line is compared with, itself included.
 NEIGHBOURHOOD = 9
+# Bands that an offset is compared with, itself included.
+BANDS = 7
 # Offsets must exceed this many standard errors, and this many noise std.
-SIGNIFICANT, NOTABLE = 5.0, 0.75
+SIGNIFICANT, NOTABLE = 6.0, 1.0
 # A line that stands out in more than this share of the bands is a surface: a road, a canal.
 LARGEST_SHARE = 0.3
 FEWEST_LINES = 2 * NEIGHBOURHOOD
@@ -34,7 +37,7 @@ def find_stripes(white: np.ndarray, valid: np.ndarray) -> np.ndarray | None:
     Examples
     --------
     >>> import numpy as np
-    >>> cube = np.random.default_rng(0).normal(size=(50, 40, 6))
+    >>> cube = np.random.default_rng(0).normal(size=(50, 40, 12))
     >>> find_stripes(cube, np.ones((50, 40, 1), dtype=bool)) is None
     True
     >>> cube[:, 17, 2] += 4
@@ -53,7 +56,7 @@ def _striped_lines(white: np.ndarray, valid: np.ndarray) -> np.ndarray:
     """Return (lines, bands) True for lines along the first axis that carry an offset."""
     length, n_lines, n_bands = white.shape
     striped = np.zeros((n_lines, n_bands), dtype=bool)
-    if n_lines < FEWEST_LINES or length < FEWEST_LINES:
+    if n_lines < FEWEST_LINES or length < FEWEST_LINES or n_bands < BANDS:
         return striped
     half = length // 2
     first, second = (_offsets(white[part], valid[part]) for part in np.s_[:half, half:])
@@ -69,7 +72,7 @@ def _striped_lines(white: np.ndarray, valid: np.ndarray) -> np.ndarray:
 
 
 def _offsets(white: np.ndarray, valid: np.ndarray) -> np.ndarray:
-    """Return (lines, bands) the level of every line over that of the lines around it."""
+    """Return (lines, bands) the level of every line over that of lines and bands around it."""
     steps = np.zeros(white.shape[1:])
     for line in range(1, len(steps)):
         both = valid[:, line] & valid[:, line - 1]
@@ -78,7 +81,9 @@ def _offsets(white: np.ndarray, valid: np.ndarray) -> np.ndarray:
             difference = np.where(both, difference, np.nan)
         steps[line] = _median(difference)
     level = np.cumsum(steps, axis=0)
-    return level - median_filter(level, size=(NEIGHBOURHOOD, 1), mode="mirror")
+    offset = level - median_filter(level, size=(NEIGHBOURHOOD, 1), mode="mirror")
+    # What neighbouring bands share is a surface; the offsets of a stripe differ from band to band.
+    return offset - median_filter(offset, size=(1, BANDS), mode="mirror")
 
 
 def _median(differences: np.ndarray) -> np.ndarray:

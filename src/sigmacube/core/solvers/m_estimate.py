@@ -15,6 +15,7 @@ import numpy as np
 from sigmacube.core.rank import noise_edge
 from sigmacube.core.solvers.base import PatchSolution
 from sigmacube.core.solvers.low_rank import LowRank, rms
+from sigmacube.core.solvers.weighted import alternate
 
 __all__ = [
     "Influence",
@@ -33,9 +34,12 @@ Influence = Callable[[np.ndarray], tuple[np.ndarray, float]]
 """Takes residuals (zero where missing); returns ψ of them and its mean slope."""
 
 MAX_STEPS = 100
-# While the rank still grows: steps in between, and rounds of growth at most.
-STEPS_PER_ROUND = 4
-MAX_RANK_ROUNDS = 10
+# While the rank still grows: steps in between at most, the change at which L is near enough, and
+# rounds of growth at most.
+STEPS_PER_ROUND = 15
+NEAR = 0.1
+MAX_REWEIGHTS = 30
+MAX_RANK_ROUNDS = 25
 # Slopes below this share make steps so long that they may not settle.
 SMALLEST_SLOPE = 0.2
 # A clipped residual is not Gaussian and its noise level is estimated: a little above the edge.
@@ -79,6 +83,8 @@ class MEstimate:
     low: LowRank
     matrix: np.ndarray
     """L."""
+    change: float = np.inf
+    """Root mean square of the last step, in noise std."""
 
 
 def iterate(
@@ -89,7 +95,7 @@ def iterate(
     max_steps: int = MAX_STEPS,
 ) -> MEstimate:
     """Iterate with a fixed rank until a step moves L by less than ``tolerance`` noise std."""
-    low, matrix = start, start.matrix()
+    low, matrix, change = start, start.matrix(), np.inf
     for _ in range(max_steps):
         low = low.step(correction(data, matrix, influence))
         moved = low.matrix()
@@ -97,7 +103,27 @@ def iterate(
         matrix = moved
         if change <= tolerance:
             break
-    return MEstimate(low, matrix)
+    return MEstimate(low, matrix, change)
+
+
+def reweight(data: Observed, state: MEstimate, influence: Influence) -> MEstimate:
+    """Move L by least squares with the weights ψ(r)/r of its residuals r, until it is near.
+
+    A step of `iterate` moves no element by more than ψ allows; where residuals are hundreds of
+    noise std because factors of a strong signal are a little off, this gets there.
+    """
+    for _ in range(MAX_REWEIGHTS):
+        residual = data.residual(state.matrix)
+        bounded = influence(residual.copy())[0]
+        weights = np.divide(bounded, residual, out=np.ones_like(residual), where=residual != 0)
+        if data.present is not None:
+            weights *= data.present
+        low = alternate(data.values, weights, state.low, tolerance=0.0, max_sweeps=2)
+        matrix = low.matrix()
+        state = MEstimate(low, matrix, rms(matrix - state.matrix))
+        if state.change <= NEAR:
+            break
+    return state
 
 
 def correction(data: Observed, matrix: np.ndarray, influence: Influence) -> np.ndarray:
@@ -128,8 +154,12 @@ def settle(
         return iterate(data, start, influence, tolerance)
     low, thorough = LowRank.dominant(fence_bands(data)), False
     for _ in range(MAX_RANK_ROUNDS):
-        steps = MAX_STEPS if thorough else STEPS_PER_ROUND
-        state = iterate(data, low, influence, tolerance, steps)
+        if thorough:
+            state = iterate(data, low, influence, tolerance)
+        else:
+            state = iterate(data, low, influence, max(tolerance, NEAR), STEPS_PER_ROUND)
+            if state.change > 2 * NEAR:
+                state = reweight(data, state, influence)
         low = grown(data, state, influence, proof=thorough)
         if low is state.low:
             if thorough or not proof:

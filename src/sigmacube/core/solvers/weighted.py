@@ -20,7 +20,13 @@ PRIOR = 0.25
 MAX_SWEEPS = 50
 
 
-def alternate(patch: np.ndarray, kept: np.ndarray, start: LowRank, tolerance: float) -> LowRank:
+def alternate(
+    patch: np.ndarray,
+    kept: np.ndarray,
+    start: LowRank,
+    tolerance: float,
+    max_sweeps: int = MAX_SWEEPS,
+) -> LowRank:
     """Minimise the sum of squares over the kept elements, alternating between U and V.
 
     Parameters
@@ -28,23 +34,25 @@ def alternate(patch: np.ndarray, kept: np.ndarray, start: LowRank, tolerance: fl
     patch
         (pixels, bands); values that are not kept are not looked at.
     kept
-        (pixels, bands) boolean.
+        (pixels, bands) boolean, or weights from 0 to 1.
     start
         Where to begin; its rank is kept.
     tolerance
         Stop when a sweep moves L by less than this root mean square.
+    max_sweeps
+        Stop after so many sweeps at the latest.
     """
     if start.rank == 0:
         return start
-    weights = kept.astype(patch.dtype)
-    known = np.where(kept, patch, 0)
+    weights = kept.astype(patch.dtype, copy=False)
+    known = np.where(kept, patch, 0) if kept.dtype == bool else weights * patch
     across, weights_across = np.ascontiguousarray(known.T), np.ascontiguousarray(weights.T)
     left, values, right = (part.astype(patch.dtype) for part in start.factors())
     matrix = start.matrix()
     # The strength of components is taken from the start: one that grows because elements are
     # missing would weaken the prior that holds it.
     by_pixel, by_band = (PRIOR * len(side) / np.square(values) for side in (left, right))
-    for _ in range(MAX_SWEEPS):
+    for _ in range(max_sweeps):
         right = _aligned(right, matrix)
         left = _solve(weights, known, right, by_pixel)
         basis = _aligned(left, matrix.T)
