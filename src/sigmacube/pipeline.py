@@ -237,7 +237,7 @@ def make_solver(solver: str | Solver, rank: int | str, grid: WindowGrid) -> Solv
 
 def _for_noise(solve: Solver, rank: int | str, scene: Scene) -> Solver:
     """Return the solver as it is, or made fit for noise that is correlated between bands."""
-    sets_aside = isinstance(solve, tuple(kind for kind in SOLVERS.values() if kind != SvdSolver))
+    sets_aside = isinstance(solve, GoDecSolver | RobustSolver | RpcaSolver | SemiSoftGoDecSolver)
     if scene.noise.is_diagonal or (scene.missing is None and not sets_aside):
         return solve
     if sets_aside:

@@ -41,8 +41,8 @@ solver='robust' sets impulses aside.
     rows = slice(None, None, stride)
     with np.errstate(invalid="ignore"):
         residual = np.abs(values[rows, rows] - estimate[rows, rows]) / noise_std
-    known = np.count_nonzero(np.isfinite(residual))
-    share = np.count_nonzero(residual > WILD) / max(known, 1)
+    known = int(np.count_nonzero(np.isfinite(residual)))
+    share = int(np.count_nonzero(residual > WILD)) / max(known, 1)
     if share <= NOTABLE:
         return None
     return (

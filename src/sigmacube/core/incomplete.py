@@ -127,7 +127,7 @@ def _add_row(
             continue
         shape = (*weight.shape[:2], kept.shape[1])
         sums.left_out[where] += weight * ~kept.reshape(shape)
-        known = kept.any(axis=1)[:, None] & known_bands(kept, int(factors.ranks[i, k, j]))
+        known = kept.any(axis=1, keepdims=True) & known_bands(kept, int(factors.ranks[i, k, j]))
         known = known.reshape(shape)
         weight = weight * known
         sums.support[where] += weight

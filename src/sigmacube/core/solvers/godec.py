@@ -8,7 +8,14 @@ import numpy as np
 
 from sigmacube.core.solvers.base import PatchSolution
 from sigmacube.core.solvers.low_rank import working_precision
-from sigmacube.core.solvers.m_estimate import Influence, Observed, iterate, settle, to_solution
+from sigmacube.core.solvers.m_estimate import (
+    Influence,
+    Observed,
+    density_at,
+    iterate,
+    settle,
+    to_solution,
+)
 from sigmacube.core.solvers.ssgodec import soft_influence
 
 __all__ = ["GoDecSolver"]
@@ -72,7 +79,7 @@ class GoDecSolver:
         size = np.abs(data.residual(low.matrix()))
         cut = self._cut(size)
         kept = size <= cut
-        near = np.count_nonzero(np.abs(size - cut) < 0.25) / max(np.count_nonzero(kept), 1) / 0.5
+        near = density_at(size, cut, int(np.count_nonzero(kept)))
         if missing is not None:
             kept &= ~missing
         spread = float(np.sum(np.square(size), where=kept, dtype=np.float64))

@@ -22,6 +22,7 @@ __all__ = [
     "MEstimate",
     "Observed",
     "correction",
+    "density_at",
     "fill_bands",
     "full_influence",
     "grown",
@@ -222,6 +223,12 @@ def fence_bands(data: Observed) -> np.ndarray:
     if data.present is None:
         return fenced
     return np.where(data.present, fenced, np.where(counts > 0, middle, 0))
+
+
+def density_at(size: np.ndarray, cut: float, n_kept: int, half_width: float = 0.25) -> float:
+    """Return the density of residual sizes at the cut, per kept element."""
+    near = int(np.count_nonzero((size > cut - half_width) & (size < cut + half_width)))
+    return near / max(n_kept, 1) / (2 * half_width)
 
 
 def to_solution(

@@ -13,6 +13,7 @@ from sigmacube.core.solvers.m_estimate import (
     MEstimate,
     Observed,
     correction,
+    density_at,
     full_influence,
     grown,
     iterate,
@@ -87,7 +88,7 @@ class RobustSolver:
         kept, cut = chosen.kept, chosen.cut
         low = alternate(work, kept, chosen.state.low, self.tolerance)
         size = np.abs(data.residual(low.matrix()))
-        density = _density_at(size, cut, int(np.count_nonzero(kept)))
+        density = density_at(size, cut, int(np.count_nonzero(kept)))
         spread = float(np.sum(np.square(size * kept), dtype=np.float64))
         return to_solution(patch, missing, low, kept, spread, 1 - cut * density)
 
@@ -163,9 +164,3 @@ def even_odds_cut(size: np.ndarray, count: int) -> float:
         return LARGEST_CUT
     odds = 1 / (math.sqrt(2 * math.pi) * density)
     return float(np.clip(math.sqrt(2 * math.log(max(odds, 1.0))), SMALLEST_CUT, LARGEST_CUT))
-
-
-def _density_at(size: np.ndarray, cut: float, n_kept: int, half_width: float = 0.25) -> float:
-    """Return the density of residual sizes at the cut, per kept element."""
-    near = np.count_nonzero((size > cut - half_width) & (size < cut + half_width))
-    return near / max(n_kept, 1) / (2 * half_width)

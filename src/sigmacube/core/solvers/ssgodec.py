@@ -94,7 +94,7 @@ class SemiSoftGoDecSolver:
         """Return L after the published number of random projections."""
         # Projections of different windows must be independent, or their mean gains nothing; the
         # patch itself is the one thing that tells windows apart, in any order of solving them.
-        rng = np.random.default_rng([self.seed, zlib.crc32(np.ascontiguousarray(patch))])
+        rng = np.random.default_rng([self.seed, zlib.crc32(patch.tobytes())])
         rank = min(int(self.rank), *patch.shape)
         target = patch if missing is None else fill_bands(patch, missing)
         for _ in range(PUBLISHED_STEPS):
