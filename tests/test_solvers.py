@@ -230,3 +230,25 @@ def test_cut_follows_the_density_of_impulses(rng: np.random.Generator) -> None:
         cuts.append(even_odds_cut(np.abs(residual), residual.size))
     assert cuts[0] > 3.5
     assert cuts[0] > cuts[1] > cuts[2] > 2
+
+
+def test_large_ranks_take_a_shortcut_to_the_same_place(
+    rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    signal = signal_of(rng, rank=5)
+    patch = signal + rng.normal(size=signal.shape)
+    kept = rng.random(patch.shape) > 0.05
+    start = LowRank.leading(np.where(kept, patch, signal), 5)
+    values = start.factors()[1]
+
+    def both() -> tuple[np.ndarray, np.ndarray]:
+        low = alternate(patch, kept, start, 1e-6)
+        left, _, right = low.factors()
+        rho, gamma = leverages(left, values, right, kept)
+        return low.matrix(), rho + gamma
+
+    exact, exact_leverage = both()
+    monkeypatch.setattr("sigmacube.core.solvers.weighted.LARGE_RANK", 4)
+    quick, quick_leverage = both()
+    assert rms(exact - quick) < 0.02 * rms(exact - signal) + 0.02
+    np.testing.assert_allclose(np.median(quick_leverage / exact_leverage), 1, atol=0.02)

@@ -18,6 +18,9 @@ __all__ = ["alternate", "leverages"]
 # left: estimate and leverage stay finite there, and the leverage becomes large.
 PRIOR = 0.25
 MAX_SWEEPS = 50
+# Above this rank, normal equations of every pixel cost more than all the rest: the fit goes by
+# steps, and leverages by their first-order expansion.
+LARGE_RANK = 24
 
 
 def alternate(
@@ -44,6 +47,8 @@ def alternate(
     """
     if start.rank == 0:
         return start
+    if start.rank > LARGE_RANK:
+        return _by_steps(patch, kept, start, tolerance, max_sweeps)
     weights = kept.astype(patch.dtype, copy=False)
     known = np.where(kept, patch, 0) if kept.dtype == bool else weights * patch
     across, weights_across = np.ascontiguousarray(known.T), np.ascontiguousarray(weights.T)
@@ -64,6 +69,26 @@ def alternate(
             break
     final, triangle = np.linalg.qr(right)
     return LowRank(basis @ triangle.T, final)
+
+
+def _by_steps(
+    patch: np.ndarray, kept: np.ndarray, start: LowRank, tolerance: float, max_sweeps: int
+) -> LowRank:
+    """Minimise by filling what is not kept with the estimate, over-relaxed by the share kept."""
+    weights = kept.astype(patch.dtype, copy=False)
+    gain = weights.size / max(float(weights.sum()), 0.2 * weights.size)
+    low, matrix = start, start.matrix()
+    for _ in range(max_sweeps):
+        change = patch - matrix
+        change *= weights
+        change *= gain
+        low = low.step(change)
+        moved = low.matrix()
+        size = rms(moved - matrix)
+        matrix = moved
+        if size <= tolerance:
+            break
+    return low
 
 
 def leverages(
@@ -90,10 +115,20 @@ def leverages(
     """
     weights = kept.astype(np.float32)
     u, v = left.astype(np.float32), right.astype(np.float32)
+    if u.shape[1] > LARGE_RANK:
+        return _expanded(weights, v), _expanded(np.ascontiguousarray(weights.T), u).T
     prior = PRIOR / np.square(singular_values)
     rho = _quadratic(weights, v, prior * len(u))
     gamma = _quadratic(np.ascontiguousarray(weights.T), u, prior * len(v)).T
     return rho, gamma
+
+
+def _expanded(weights: np.ndarray, basis: np.ndarray) -> np.ndarray:
+    """Return basis_vᵀ(basisᵀ diag(w_u) basis)⁻¹basis_v to first order about the mean of w_u."""
+    share = np.maximum(weights.mean(axis=1, keepdims=True), 0.05)
+    projection = basis @ basis.T
+    plain = np.diag(projection)
+    return np.maximum(2 * plain - (weights @ np.square(projection)) / share, plain) / share
 
 
 def _aligned(vectors: np.ndarray, matrix: np.ndarray) -> np.ndarray:
