@@ -11,13 +11,24 @@ import numpy as np
 from sigmacube._version import __version__
 from sigmacube.core.factors import Factors
 from sigmacube.core.functionals import ErrorModel
+from sigmacube.core.impulses import advice_on_impulses
+from sigmacube.core.incomplete import Incompleteness, incompleteness
 from sigmacube.core.leave_one_out import SolvedScene, band_spread, leave_one_out
+from sigmacube.core.noise import Noise
 from sigmacube.core.overlap import combine
 from sigmacube.core.parallel import ParallelMap, parallel
-from sigmacube.core.scene import Scene
+from sigmacube.core.scene import Scene, to_all_bands
 from sigmacube.core.signal_noise import SignalNoise
 from sigmacube.core.solve import dominant_directions, solve_windows, spectral_energy
-from sigmacube.core.solvers import Solver, SvdSolver
+from sigmacube.core.solvers import (
+    CorrelatedSolver,
+    GoDecSolver,
+    RobustSolver,
+    RpcaSolver,
+    SemiSoftGoDecSolver,
+    Solver,
+    SvdSolver,
+)
 from sigmacube.core.windows import WindowGrid, WindowSpec
 from sigmacube.cube import Cube
 from sigmacube.result import DenoisedCube
@@ -28,6 +39,14 @@ if TYPE_CHECKING:
 __all__ = ["denoise"]
 
 Progress = Callable[[int, int], None]
+
+SOLVERS: dict[str, Callable[[int | str], Solver]] = {
+    "svd": SvdSolver,
+    "robust": RobustSolver,
+    "godec": GoDecSolver,
+    "ssgodec": SemiSoftGoDecSolver,
+    "rpca": RpcaSolver,
+}
 
 
 def denoise(
@@ -68,8 +87,9 @@ def denoise(
     rank
         ``"auto"`` keeps what rises above the noise edge; an int keeps so many components.
     solver
-        ``"svd"``, or a callable that takes one patch (pixels, bands) of unit noise and returns a
-        `PatchSolution`.
+        ``"svd"``; ``"robust"`` where there are impulses, dead lines or stripes; ``"godec"``,
+        ``"ssgodec"``, ``"rpca"`` for comparison; or a callable that takes one patch (pixels,
+        bands) of unit noise and returns a `PatchSolution`.
     overlap
         ``"exact"`` covariance of overlapping windows, or ``"ratio"`` for the form of Song et al.
         (2021), which takes it as proportional to the share of common elements.
@@ -81,8 +101,9 @@ def denoise(
         first-order form; so does ``overlap="ratio"``.
     mask
         True where values are valid; (row, col) or (row, col, band). Values that are not finite
-        are masked anyway. A band without any valid value is set aside; a pixel without a valid
-        value in every other band leaves the windows. Both are NaN in the result.
+        are masked anyway. Missing values of a pixel are estimated from its other bands and
+        other pixels, with a larger standard deviation. A pixel without any valid value is NaN in
+        the result, and so is a band that no window over a pixel has seen.
     uncertainty
         False computes the estimate alone; ``std`` is then None.
     calibrate
@@ -123,12 +144,19 @@ def denoise(
     mask = _joint_mask(source, mask)
     settled = settle_noise(source.values, noise, mask, window=window, workers=workers)
     scene = Scene.create(source.values, settled.model, mask=mask, window=window, step=step)
+    missing = scene.missing
     solve = make_solver(solver, rank, scene.grid)
+    if isinstance(solve, RobustSolver):
+        scene = scene.without_stripes()
+    solve = _for_noise(solve, rank, scene)
 
     with parallel(workers) as run:
-        white = scene.whitened()
+        correlated = isinstance(solve, CorrelatedSolver)
+        white = scene.scaled() if correlated else scene.whitened()
         solve = _with_start(solve, white, scene.grid, run)
-        solved = solve_windows(white, scene.valid, scene.grid, solve, run, progress)
+        solved = solve_windows(
+            white, scene.valid, scene.grid, solve, run, progress, missing=scene.missing
+        )
         factors = Factors.stack(
             scene.grid,
             scene.noise,
@@ -142,12 +170,35 @@ def denoise(
         estimate, variance, noise_variance = combine(
             factors, overlap=overlap, uncertainty=uncertainty, run=run
         )
+        incomplete = incompleteness(factors, run, uncertainty=uncertainty)
+        if incomplete is not None:
+            incomplete.apply(estimate, variance, noise_variance, np.diff(scene.grid.bands.edges))
 
     std = None
     if variance is not None:
         std = scene.to_output(np.sqrt(variance, out=variance) * scene.noise.std)
+    settings: dict[str, Any] = {
+        "window": list(scene.grid.window),
+        "step": [axis.step for axis in (scene.grid.rows, scene.grid.cols, scene.grid.bands)],
+        "rank": rank,
+        "solver": solver if isinstance(solver, str) else getattr(solver, "__name__", "custom"),
+        "overlap": overlap,
+        "weights": weights,
+        "finite_noise": finite_noise,
+        "noise_source": settled.source,
+        "noise_model": settled.description,
+        "version": __version__,
+    }
+    estimate = scene.to_output(estimate)
+    if isinstance(solve, SvdSolver):
+        std_of_band = Noise.create(settled.value(scene.mean_spectrum), source.shape[2]).std
+        advice = advice_on_impulses(source.values, estimate, std_of_band)
+        settings |= {} if advice is None else {"advice": advice}
+    rejected = _rejected(scene, missing, incomplete, solve)
+    if rejected is not None:
+        settings["rejected_share"] = float(rejected.mean())
     result = DenoisedCube(
-        estimate=scene.to_output(estimate),
+        estimate=estimate,
         std=std,
         ranks=_per_window(factors.ranks),
         noise=settled.value(scene.mean_spectrum),
@@ -155,20 +206,15 @@ def denoise(
         residual_ratio=_per_window(factors.residual_ratio),
         wavelengths=source.wavelengths,
         metadata=source.metadata,
-        settings={
-            "window": list(scene.grid.window),
-            "step": [axis.step for axis in (scene.grid.rows, scene.grid.cols, scene.grid.bands)],
-            "rank": rank,
-            "solver": solver if isinstance(solver, str) else getattr(solver, "__name__", "custom"),
-            "overlap": overlap,
-            "weights": weights,
-            "finite_noise": finite_noise,
-            "noise_source": settled.source,
-            "noise_model": settled.description,
-            "version": __version__,
-        },
+        rejected=rejected,
+        settings=settings,
         error_model=ErrorModel(
-            factors, noise_variance, scene.bands, source.shape[2], scene.pixel_scale
+            factors,
+            noise_variance,
+            scene.bands,
+            source.shape[2],
+            scene.pixel_scale,
+            inflation=None if incomplete is None else incomplete.inflation,
         ),
     )
     return _calibrated(result, source.values) if calibrate else result
@@ -209,8 +255,29 @@ def make_solver(solver: str | Solver, rank: int | str, grid: WindowGrid) -> Solv
         )
     if callable(solver):
         return solver
-    _check_choice("solver", solver, ("svd",))
-    return SvdSolver(rank)
+    _check_choice("solver", solver, tuple(SOLVERS))
+    return SOLVERS[solver](rank)
+
+
+def _for_noise(solve: Solver, rank: int | str, scene: Scene) -> Solver:
+    """Return the solver as it is, or made fit for noise that is correlated between bands."""
+    sets_aside = isinstance(solve, GoDecSolver | RobustSolver | RpcaSolver | SemiSoftGoDecSolver)
+    if scene.noise.is_diagonal or (scene.missing is None and not sets_aside):
+        return solve
+    if sets_aside:
+        return CorrelatedSolver(scene.noise, fit=SvdSolver(rank), select=solve)
+    return CorrelatedSolver(scene.noise, fit=solve)
+
+
+def _rejected(
+    scene: Scene, missing: np.ndarray | None, incomplete: Incompleteness | None, solve: Solver
+) -> np.ndarray | None:
+    """Return the elements set aside; None for a solver that sets none aside."""
+    if incomplete is None or isinstance(solve, SvdSolver):
+        return None
+    if isinstance(solve, CorrelatedSolver) and solve.select is None:
+        return None
+    return to_all_bands(incomplete.rejected(missing), scene.bands, scene.values.shape[2])
 
 
 @dataclass(frozen=True, eq=False)

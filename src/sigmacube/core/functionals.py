@@ -36,6 +36,8 @@ class ErrorModel:
     """(row, col) factor of every pixel on its noise; None where all are alike."""
     band_scale: np.ndarray | None = None
     """(bands of the cube,) factor of a calibration on the standard deviation; None for none."""
+    inflation: np.ndarray | None = None
+    """(row, col, band of the factors) what left-out elements do to the std; None is one."""
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -52,11 +54,22 @@ class ErrorModel:
         crops = [_Crop.create(w, self.shape) for w in weights]
         crops = [crop.scaled(self.pixel_scale, self.band_scale) for crop in crops]
         crops = [crop.select(self.bands) for crop in crops]
-        return functional_covariance(self.factors, crops, self.noise_variance)
+        if self.inflation is None:
+            return functional_covariance(self.factors, crops, self.noise_variance)
+        # Errors keep their correlation and grow by the inflation of each element; kept components
+        # of pure noise do not grow.
+        observed = functional_covariance(self.factors, crops, self.noise_variance)
+        observed -= functional_covariance(self.factors, crops, None)
+        grown = [crop.grown(self.inflation) for crop in crops]
+        return functional_covariance(self.factors, grown, None) + observed
 
     def spectral_covariance(self, row: int, col: int) -> np.ndarray:
         """Return the (band, band) error covariance of a pixel; NaN for bands without data."""
         part = spectral_covariance(self.factors, row, col, self.noise_variance)
+        if self.inflation is not None:
+            plain = spectral_covariance(self.factors, row, col)
+            factor = self.inflation[row, col]
+            part = part - plain + plain * factor[:, None] * factor
         covariance = np.full((self.n_bands, self.n_bands), np.nan)
         covariance[np.ix_(self.bands, self.bands)] = part
         if self.pixel_scale is not None:
@@ -67,6 +80,7 @@ class ErrorModel:
 
     def region_covariance(self, weights: np.ndarray) -> SpectralCovariance:
         """Return the error covariance of Σ weights · spectrum, weights (row, col)."""
+        self._refuse_inflation()
         part = region_covariance(self.factors, self._on_pixels(weights), self.noise_variance)
         whole = part.expand(self.bands, self.n_bands)
         return whole if self.band_scale is None else whole.scaled(self.band_scale)
@@ -78,6 +92,7 @@ class ErrorModel:
         from sigmacube.core.covariance import band_covariance
         from sigmacube.core.parallel import parallel
 
+        self._refuse_inflation()
         sides = (self._known_bands(first), self._known_bands(second))
         with parallel(workers) as run:
             covariance = band_covariance(self.factors, *sides, self.noise_variance, run)
@@ -102,6 +117,7 @@ class ErrorModel:
         from sigmacube.core.covariance import support_covariance
         from sigmacube.core.parallel import parallel
 
+        self._refuse_inflation()
         sides = (self._known_bands(first), self._known_bands(second))
         weights = self._on_pixels(weights)
         wide = _wide_supports(labels, count, self.factors.grid)
@@ -126,6 +142,8 @@ class ErrorModel:
             self.factors, count, rng, rows=rows, cols=cols, noise_variance=self.noise_variance
         )
         for error in drawn:
+            if self.inflation is not None:
+                error *= np.nan_to_num(self.inflation[rows, cols], nan=1.0)
             if self.pixel_scale is not None:
                 error *= self.pixel_scale[rows, cols, None]
             if self.band_scale is not None:
@@ -144,6 +162,13 @@ class ErrorModel:
             raise ValueError("Invalid combination: it has a weight on a band without data.")
         scale = 1.0 if self.band_scale is None else self.band_scale
         return (rows * scale)[:, self.bands]
+
+    def _refuse_inflation(self) -> None:
+        if self.inflation is not None:
+            raise ValueError(
+                "Invalid request: values were missing or set aside, so that errors differ from "
+                "element to element. Use functional_std, functional_cov or sample."
+            )
 
     def _on_pixels(self, weights: np.ndarray) -> np.ndarray:
         """Return weights (row, col) on errors that the factors give, before the pixels' scale."""
@@ -191,6 +216,12 @@ class _Crop:
         if bands is not None:
             values = values * bands
         return _Crop(self.row, self.col, values)
+
+    def grown(self, inflation: np.ndarray) -> _Crop:
+        """Return the weights times a factor per element (row, col, band); zeros stay zero."""
+        n_rows, n_cols = self.values.shape[:2]
+        factor = inflation[self.row : self.row + n_rows, self.col : self.col + n_cols]
+        return _Crop(self.row, self.col, np.where(self.values == 0, 0, self.values * factor))
 
     def select(self, bands: np.ndarray) -> _Crop:
         """Return the weights of some of the bands."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from sigmacube.core.noise import Noise
 from sigmacube.core.signal_noise import SignalNoise
+from sigmacube.core.stripes import find_stripes
 from sigmacube.core.windows import WindowGrid, WindowSpec
 
 __all__ = ["Scene", "mean_spectrum", "valid_parts"]
@@ -22,7 +23,9 @@ class Scene:
     bands: np.ndarray
     """Indices of the bands that hold valid values."""
     valid: np.ndarray
-    """(row, col) True for pixels that are valid in all of these bands."""
+    """(row, col) True for pixels that are valid in any of these bands."""
+    missing: np.ndarray | None
+    """(row, col, band) True for the missing values of valid pixels; None where there are none."""
     noise: Noise
     """Noise of these bands."""
     grid: WindowGrid
@@ -41,11 +44,11 @@ class Scene:
         step: WindowSpec,
     ) -> Scene:
         """Check the input and settle what is valid."""
-        bands, valid = valid_parts(values, mask)
+        bands, valid, missing = partly_valid(values, mask)
         scale = None
         if isinstance(noise, SignalNoise):
             noise = noise.at(mean_spectrum(values, valid))
-            scale = noise.select(bands).pixel_scale(_zero_masked(values, bands, valid))
+            scale = noise.select(bands).pixel_scale(_zero_masked(values, bands, valid, missing))
             noise = noise.value
         model = Noise.create(noise, values.shape[2]).select(bands)
         grid = WindowGrid.create((*valid.shape, len(bands)), window=window, step=step)
@@ -54,14 +57,31 @@ class Scene:
                 f"Invalid window of {grid.bands.size} bands with a noise covariance. Windows must "
                 "hold all bands where the noise is correlated between bands."
             )
-        return cls(values, bands, valid, model, grid, scale)
+        return cls(values, bands, valid, missing, model, grid, scale)
 
     def whitened(self) -> np.ndarray:
-        """Return the valid bands as float64 with unit noise, zero at masked pixels."""
-        values = _zero_masked(self.values, self.bands, self.valid)
-        if self.pixel_scale is not None:
-            values = values / self.pixel_scale[..., None]
-        return self.noise.whiten(values)
+        """Return the valid bands as float64 with unit noise, zero where values are masked."""
+        return self.noise.whiten(self._known())
+
+    def scaled(self) -> np.ndarray:
+        """Return the valid bands over their noise, without regard to its correlation."""
+        return np.divide(self._known(), self.noise.std, dtype=np.float64)
+
+    def _known(self) -> np.ndarray:
+        """Return the valid bands, zero where values are masked, over the pixels' scale."""
+        values = _zero_masked(self.values, self.bands, self.valid, self.missing)
+        return values if self.pixel_scale is None else values / self.pixel_scale[..., None]
+
+    def without_stripes(self) -> Scene:
+        """Return the scene with striped lines as missing values."""
+        there = self.valid[..., None]
+        if self.missing is not None:
+            there = there & ~self.missing
+        striped = find_stripes(self.scaled(), there)
+        if striped is None:
+            return self
+        striped &= self.valid[..., None]
+        return replace(self, missing=striped if self.missing is None else striped | self.missing)
 
     @property
     def mean_spectrum(self) -> np.ndarray:
@@ -83,17 +103,56 @@ class Scene:
         return output
 
 
-def _zero_masked(values: np.ndarray, bands: np.ndarray, valid: np.ndarray) -> np.ndarray:
-    """Return the bands with data, zero at masked pixels; the input itself if nothing changes."""
+def _zero_masked(
+    values: np.ndarray, bands: np.ndarray, valid: np.ndarray, missing: np.ndarray | None
+) -> np.ndarray:
+    """Return the bands with data, zero where masked; the input itself if nothing changes."""
     if len(bands) < values.shape[2]:
         values = values[..., bands]
-    return values if valid.all() else np.where(valid[..., None], values, 0)
+    if not valid.all():
+        values = np.where(valid[..., None], values, 0)
+    return values if missing is None else np.where(missing, 0, values)
 
 
 def mean_spectrum(values: np.ndarray, valid: np.ndarray) -> np.ndarray:
-    """Return (bands,) the mean of the valid pixels; zero for bands without data."""
-    mean = np.mean(values[valid], axis=0, dtype=np.float64)
-    return np.where(np.isfinite(mean), mean, 0.0)
+    """Return (bands,) the mean of the finite values of valid pixels; zero for bands without."""
+    spectra = np.asarray(values[valid], dtype=np.float64)
+    known = np.isfinite(spectra)
+    total = np.sum(np.where(known, spectra, 0.0), axis=0)
+    return total / np.maximum(np.count_nonzero(known, axis=0), 1)
+
+
+def to_all_bands(flags: np.ndarray, bands: np.ndarray, n_bands: int) -> np.ndarray:
+    """Return booleans (row, col, bands with data) for all bands, False in the others."""
+    if len(bands) == n_bands:
+        return flags
+    whole = np.zeros((*flags.shape[:2], n_bands), dtype=bool)
+    whole[..., bands] = flags
+    return whole
+
+
+def partly_valid(
+    values: np.ndarray, mask: np.ndarray | None
+) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+    """Return the bands with any valid value, the pixels with any, and what these miss.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> values = np.ones((1, 2, 3))
+    >>> values[..., 1] = np.nan
+    >>> values[0, 0, 2] = np.inf
+    >>> bands, valid, missing = partly_valid(values, None)
+    >>> bands, valid, missing.tolist()
+    (array([0, 2]), array([[ True,  True]]), [[[False, True], [False, False]]])
+    """
+    bands, kept = _valid_elements(values, mask)
+    complete = np.all(kept, axis=2)
+    if complete.all():
+        return bands, complete, None
+    valid = np.any(kept, axis=2)
+    missing = ~kept & valid[..., None]
+    return bands, valid, missing if missing.any() else None
 
 
 def valid_parts(values: np.ndarray, mask: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
@@ -112,6 +171,18 @@ def valid_parts(values: np.ndarray, mask: np.ndarray | None) -> tuple[np.ndarray
     array([[False,  True],
            [ True,  True]])
     """
+    bands, kept = _valid_elements(values, mask)
+    pixels = np.all(kept, axis=2)
+    if not pixels.any():
+        raise ValueError(
+            "Invalid cube: no pixel is valid in all bands that hold data. Mask bands that are "
+            "mostly missing."
+        )
+    return bands, pixels
+
+
+def _valid_elements(values: np.ndarray, mask: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
+    """Return the bands with any valid value, and what is valid in them."""
     check_values(values)
     valid = np.isfinite(values) if values.dtype.kind == "f" else np.ones(values.shape, dtype=bool)
     if mask is not None:
@@ -120,13 +191,7 @@ def valid_parts(values: np.ndarray, mask: np.ndarray | None) -> tuple[np.ndarray
     if len(bands) == 0:
         raise ValueError("Invalid cube: no value is finite and unmasked. There must be some.")
     kept = valid if len(bands) == values.shape[2] else valid[..., bands]
-    pixels = np.all(kept, axis=2)
-    if not pixels.any():
-        raise ValueError(
-            "Invalid cube: no pixel is valid in all bands that hold data. Mask bands that are "
-            "mostly missing."
-        )
-    return bands, pixels
+    return bands, kept
 
 
 def check_values(values: np.ndarray) -> None:
