@@ -14,7 +14,6 @@ from sigmacube.core.functionals import ErrorModel
 from sigmacube.core.impulses import advice_on_impulses
 from sigmacube.core.incomplete import Incompleteness, incompleteness
 from sigmacube.core.leave_one_out import SolvedScene, band_spread, leave_one_out
-from sigmacube.core.noise import Noise
 from sigmacube.core.overlap import combine
 from sigmacube.core.parallel import ParallelMap, parallel
 from sigmacube.core.scene import Scene, to_all_bands
@@ -142,11 +141,14 @@ def denoise(
     _check_choice("overlap", overlap, ("exact", "ratio"))
     _check_choice("weights", weights, ("precision", "uniform"))
     mask = _joint_mask(source, mask)
-    settled = settle_noise(source.values, noise, mask, window=window, workers=workers)
+    robust = solver == "robust" or isinstance(solver, RobustSolver)
+    settled = settle_noise(
+        source.values, noise, mask, window=window, workers=workers, impulses=robust
+    )
     scene = Scene.create(source.values, settled.model, mask=mask, window=window, step=step)
-    missing = scene.missing
+    noise_value, missing = settled.value(scene.mean_spectrum), scene.missing
     solve = make_solver(solver, rank, scene.grid)
-    if isinstance(solve, RobustSolver):
+    if robust:
         scene = scene.without_stripes()
     solve = _for_noise(solve, rank, scene)
 
@@ -191,8 +193,7 @@ def denoise(
     }
     estimate = scene.to_output(estimate)
     if isinstance(solve, SvdSolver):
-        std_of_band = Noise.create(settled.value(scene.mean_spectrum), source.shape[2]).std
-        advice = advice_on_impulses(source.values, estimate, std_of_band)
+        advice = advice_on_impulses(source.values, estimate, scene.std_of_elements())
         settings |= {} if advice is None else {"advice": advice}
     rejected = _rejected(scene, missing, incomplete, solve)
     if rejected is not None:
@@ -201,7 +202,7 @@ def denoise(
         estimate=estimate,
         std=std,
         ranks=_per_window(factors.ranks),
-        noise=settled.value(scene.mean_spectrum),
+        noise=noise_value,
         noise_scale=scene.pixel_scale,
         residual_ratio=_per_window(factors.residual_ratio),
         wavelengths=source.wavelengths,
@@ -305,8 +306,12 @@ def settle_noise(
     *,
     window: WindowSpec = 20,
     workers: int | None = None,
+    impulses: bool = False,
 ) -> SettledNoise:
     """Return the noise to use, estimating it where it is not given.
+
+    Estimators know whole spectra only: missing values, and with ``impulses`` whatever stands out
+    from its neighbours, are filled with neighbouring values for them.
 
     Tiles of one scene must share what this returns for the whole of it: pass ``.model`` on as
     ``noise``.
@@ -316,8 +321,10 @@ def settle_noise(
     if noise is not None and not isinstance(noise, str):
         value = np.asarray(noise, dtype=np.float64)
         return SettledNoise(float(value) if value.ndim == 0 else value.copy(), "given")
+    from sigmacube.core.filling import whole_spectra
     from sigmacube.core.noise_estimation import fit_noise
 
+    values, mask = whole_spectra(values, mask, impulses=impulses)
     found = fit_noise(values, noise, mask=mask, workers=workers)
     if isinstance(window, tuple) and len(window) == 3 and window[2] not in (None, values.shape[2]):
         found = found.independent()

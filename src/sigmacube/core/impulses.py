@@ -24,7 +24,7 @@ def advice_on_impulses(
     values, estimate
         (row, col, band) before and after; NaN in the estimate where there is none.
     noise_std
-        (bands,) noise.
+        (bands,) or (row, col, band) noise.
 
     Examples
     --------
@@ -39,8 +39,9 @@ solver='robust' sets impulses aside.
     """
     stride = max(1, round(np.sqrt(values.size / SAMPLE)))
     rows = slice(None, None, stride)
+    std = noise_std[rows, rows] if noise_std.ndim == 3 else noise_std
     with np.errstate(invalid="ignore"):
-        residual = np.abs(values[rows, rows] - estimate[rows, rows]) / noise_std
+        residual = np.abs(values[rows, rows] - estimate[rows, rows]) / std
     known = int(np.count_nonzero(np.isfinite(residual)))
     share = int(np.count_nonzero(residual > WILD)) / max(known, 1)
     if share <= NOTABLE:

@@ -47,8 +47,12 @@ class Scene:
         bands, valid, missing = partly_valid(values, mask)
         scale = None
         if isinstance(noise, SignalNoise):
-            noise = noise.at(mean_spectrum(values, valid))
-            scale = noise.select(bands).pixel_scale(_zero_masked(values, bands, valid, missing))
+            mean = mean_spectrum(values, valid)
+            noise = noise.at(mean)
+            spectra = _zero_masked(values, bands, valid, None)
+            if missing is not None:  # zero would make a pixel darker than it is
+                spectra = np.where(missing, mean[bands], spectra)
+            scale = noise.select(bands).pixel_scale(spectra)
             noise = noise.value
         model = Noise.create(noise, values.shape[2]).select(bands)
         grid = WindowGrid.create((*valid.shape, len(bands)), window=window, step=step)
@@ -87,6 +91,12 @@ class Scene:
     def mean_spectrum(self) -> np.ndarray:
         """(bands of the cube,) mean of the valid pixels."""
         return mean_spectrum(self.values, self.valid)
+
+    def std_of_elements(self) -> np.ndarray:
+        """Return (band,) or (row, col, band) noise std on all bands, NaN for those without data."""
+        std = np.full(self.values.shape[2], np.nan)
+        std[self.bands] = self.noise.std
+        return std if self.pixel_scale is None else self.pixel_scale[..., None] * std
 
     def to_output(self, array: np.ndarray) -> np.ndarray:
         """Return an array of the valid bands as one like the input, NaN where it is masked."""
