@@ -7,6 +7,7 @@ import pytest
 
 import sigmacube as sc
 from conftest import low_rank_cube
+from sigmacube.io.factors import add_factors, read_factors
 
 NAMES = ("svd", "robust", "godec", "ssgodec", "rpca")
 NOISE = 0.1
@@ -166,3 +167,39 @@ def test_workers_do_not_change_the_result(
     one, two = (run(cube, solver=solver, workers=n) for n in (1, 2))
     np.testing.assert_array_equal(one.estimate, two.estimate)
     np.testing.assert_array_equal(one.std, two.std)
+
+
+def test_noise_is_estimated_around_holes_and_impulses(truth: np.ndarray) -> None:
+    clean = np.tile(truth, (2, 2, 1))
+    holed = clean + np.random.default_rng(7).normal(scale=NOISE, size=clean.shape)
+    rng = np.random.default_rng(8)
+    holed[rng.random(holed.shape) < 0.05] = np.nan
+    plain = sc.denoise(holed, "regression", window=12, step=6)
+    assert np.median(plain.noise) == pytest.approx(NOISE, rel=0.15)
+    holed[rng.random(holed.shape) < 0.05] = 9.0
+    robust = sc.denoise(holed, "regression", window=12, step=6, solver="robust")
+    # Values taken from two pixels away differ by signal, too.
+    assert np.median(robust.noise) == pytest.approx(NOISE, rel=0.3)
+
+
+def test_bands_combined_at_a_pixel(noisy: np.ndarray, holes: np.ndarray) -> None:
+    """The quick form for whole maps takes the inflation apart into pixels and bands."""
+    model = run(np.where(holes, np.nan, noisy)).error_model
+    weights = np.zeros((1, noisy.shape[2]))
+    weights[0, 10:20] = 0.1
+    quick = model.band_covariance(weights, weights)[8, 9, 0]
+    cube = np.zeros(noisy.shape)
+    cube[8, 9] = weights[0]
+    assert quick == pytest.approx(model.functional_variance(cube), rel=0.1)
+    plain = run(noisy).error_model.band_covariance(weights, weights)[8, 9, 0]
+    assert quick > 1.03 * plain
+
+
+def test_files_know_what_was_left_out(noisy: np.ndarray, holes: np.ndarray) -> None:
+    result = run(np.where(holes, np.nan, noisy), solver="robust")
+    dataset = result.to_xarray()
+    add_factors(dataset, result)
+    again = read_factors(dataset, NOISE, noisy.shape[2])
+    row, col, band = np.argwhere(holes)[40]
+    one = again.functional_variance({(row, col, band): 1.0})
+    assert np.sqrt(one) == pytest.approx(result.std[row, col, band], rel=1e-3)

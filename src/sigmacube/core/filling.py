@@ -75,6 +75,8 @@ def _stands_out(values: np.ndarray, there: np.ndarray) -> np.ndarray:
     """Return elements far from the median of the 3 × 3 pixels around them, in their band."""
     from scipy.ndimage import median_filter
 
-    distance = np.abs(values - median_filter(np.where(there, values, 0.0), size=(3, 3, 1)))
+    middle = np.nanmedian(np.where(there, values, np.nan), axis=(0, 1))
+    known = np.where(there, values, middle)
+    distance = np.abs(known - median_filter(known, size=(3, 3, 1)))
     usual = np.median(distance, axis=(0, 1)) * 1.4826
     return distance > WILD * np.maximum(usual, 1e-300)
