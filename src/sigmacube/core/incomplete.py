@@ -19,7 +19,7 @@ import numpy as np
 
 from sigmacube.core.factors import Factors, Selection, known_bands
 from sigmacube.core.parallel import ParallelMap
-from sigmacube.core.solvers.weighted import leverages
+from sigmacube.core.solvers.weighted import is_nearly_complete, leverages
 
 __all__ = ["Incompleteness", "incompleteness"]
 
@@ -147,6 +147,11 @@ def std_factor(
     right = factors.right[window][:rank].T
     a = np.einsum("nr,nr->n", left, left).astype(np.float32)[:, None]
     b = np.einsum("vr,vr->v", right, right).astype(np.float32)
+    if is_nearly_complete(kept):
+        factor = np.full(kept.shape, np.sqrt(selection.inflation[window]), dtype=np.float32)
+        alone = np.sqrt(np.maximum((1 - a) * (1 - b), 1e-2))  # an element predicted by all others
+        np.divide(factor, alone, out=factor, where=~kept)
+        return factor
     rho, gamma = leverages(left, factors.singular_values[window][:rank], right, kept)
     both = rho * gamma
     rho += gamma

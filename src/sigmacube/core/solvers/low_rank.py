@@ -125,9 +125,7 @@ class LowRank:
         rest += change
         if moved.rank:
             rest -= moved.matrix()
-        vectors = _find_above(rest, edge)
-        if vectors.shape[1] == 0 and proof:
-            vectors = _all_above(rest, edge)
+        vectors = _all_above(rest, edge) if proof else _find_above(rest, edge)
         if vectors.shape[1] == 0:
             return self if strong.rank == self.rank else strong
         right = np.linalg.qr(np.concatenate([strong.right, vectors], axis=1))[0]
@@ -147,8 +145,11 @@ def _find_above(matrix: np.ndarray, edge: float) -> np.ndarray:
     """Return right vectors of components clearly above an edge, by a short block iteration."""
     size = min(BLOCK, *matrix.shape)
     block = np.random.default_rng(0).standard_normal((size, len(matrix)), dtype=np.float32)
-    for _ in range(BLOCK_STEPS):
-        rows = np.linalg.qr((block.astype(matrix.dtype, copy=False) @ matrix).T)[0]
+    block = block.astype(matrix.dtype, copy=False)
+    for step in range(BLOCK_STEPS):
+        rows = (block @ matrix).T
+        if step % 2:  # two steps spread the columns little enough to orthonormalise after
+            rows = np.linalg.qr(rows)[0]
         image = matrix @ rows
         block = image.T
     _, values, rotation = np.linalg.svd(image, full_matrices=False)

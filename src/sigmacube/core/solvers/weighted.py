@@ -11,7 +11,7 @@ import numpy as np
 
 from sigmacube.core.solvers.low_rank import LowRank, rms
 
-__all__ = ["alternate", "leverages"]
+__all__ = ["alternate", "is_nearly_complete", "leverages"]
 
 # Strength of the prior that a pixel's coefficients are as large as those of the window, relative
 # to what a Bayesian would take. It is felt only where a pixel or a band has hardly any elements
@@ -21,6 +21,9 @@ MAX_SWEEPS = 50
 # Above this rank, normal equations of every pixel cost more than all the rest: the fit goes by
 # steps, and leverages by their first-order expansion.
 LARGE_RANK = 24
+# Pixels and bands that have lost at most this share of their elements need no equations of their
+# own: steps settle at once, and leverages are those of the complete patch to 1 %.
+NEARLY = 0.03
 
 
 def alternate(
@@ -47,7 +50,7 @@ def alternate(
     """
     if start.rank == 0:
         return start
-    if start.rank > LARGE_RANK:
+    if start.rank > LARGE_RANK or is_nearly_complete(kept):
         return _by_steps(patch, kept, start, tolerance, max_sweeps)
     weights = kept.astype(patch.dtype, copy=False)
     known = np.where(kept, patch, 0) if kept.dtype == bool else weights * patch
@@ -57,10 +60,10 @@ def alternate(
     # The strength of components is taken from the start: one that grows because elements are
     # missing would weaken the prior that holds it.
     by_pixel, by_band = (PRIOR * len(side) / np.square(values) for side in (left, right))
+    right = _aligned(right, matrix)  # the prior knows singular directions
     for _ in range(max_sweeps):
-        right = _aligned(right, matrix)
-        left = _solve(weights, known, right, by_pixel)
-        basis = _aligned(left, matrix.T)
+        left = _solve(weights, known, np.linalg.qr(right)[0], by_pixel)
+        basis = np.linalg.qr(left)[0]
         right = _solve(weights_across, across, basis, by_band)
         moved = basis @ right.T
         change = rms(moved - matrix)
@@ -69,6 +72,17 @@ def alternate(
             break
     final, triangle = np.linalg.qr(right)
     return LowRank(basis @ triangle.T, final)
+
+
+def is_nearly_complete(kept: np.ndarray) -> bool:
+    """Tell whether no pixel and no band has lost more than a few of its elements."""
+    if kept.dtype != bool:
+        return False
+    n, p = kept.shape
+    if np.count_nonzero(kept) < (1 - NEARLY) * kept.size:
+        return False
+    by_pixel, by_band = (np.count_nonzero(kept, axis=axis).min() for axis in (1, 0))
+    return bool(by_pixel >= (1 - NEARLY) * p and by_band >= (1 - NEARLY) * n)
 
 
 def _by_steps(
