@@ -18,7 +18,7 @@ import sigmacube as sc
 from sigmacube import io
 from sigmacube.core import windows
 from sigmacube.core.parallel import parallel
-from sigmacube.core.survey import SettledNoise, Survey, reader
+from sigmacube.core.survey import Coverage, SettledNoise, Survey, reader
 from sigmacube.core.windows import WindowGrid
 from sigmacube.pipeline import Options, per_window, pool_correlation, solve_part, take_survey
 from sigmacube.result import DenoisedCube
@@ -155,6 +155,51 @@ def test_tiles_with_a_mask_and_integers() -> None:
     read, survey = survey_of(cube, 50.0, options, mask)
     for tile in TileGrid(SHAPE, (20, 20), (20, 20)):
         assert_part_is_same(read, survey, options, expected, tile)
+
+
+def damaged_cube(shape: tuple[int, int, int] = (60, 50, 16)) -> np.ndarray:
+    """A cube with impulses, a stripe and missing values."""
+    rng = np.random.default_rng(11)
+    cube = sc.synthetic.add_noise(sc.synthetic.scene(shape, rng=3), 0.05, impulses=0.03, rng=4)
+    values = np.array(cube.values)
+    values[:, 17, 5] += 0.5
+    values[rng.random(shape) < 0.02] = np.nan
+    return values
+
+
+@pytest.mark.parametrize(
+    ("noise", "options"),
+    [
+        (0.05, {"solver": "robust"}),
+        (0.05, {"solver": "ssgodec", "rank": 3}),
+        (0.05, {}),
+        (0.05**2 * 0.5 ** np.abs(np.subtract.outer(np.arange(16), np.arange(16))), {}),
+    ],
+    ids=["robust", "ssgodec", "missing", "missing, covariance"],
+)
+def test_tiles_with_missing_values_and_impulses(noise: Any, options: dict[str, Any]) -> None:
+    cube = damaged_cube()
+    chosen = {**WINDOW, "step": 3, **options}
+    expected = sc.denoise(cube, noise, **chosen)
+    read, survey = survey_of(cube, noise, Options(**chosen))
+    assert (survey.stripes is not None) == (options.get("solver") == "robust")
+    for tile in TileGrid(cube.shape, (33, 27), (33, 27)):
+        assert_part_is_same(read, survey, Options(**chosen), expected, tile)
+
+
+@pytest.mark.parametrize("output", ["a.zarr", "a.hdr"])
+def test_rejected_elements_are_written(output: str, tmp_path: Path) -> None:
+    cube = damaged_cube((40, 35, 12))
+    np.save(tmp_path / "in.npy", cube)
+    settings: dict[str, Any] = {"window": 5, "step": 4, "solver": "robust"}
+    expected = sc.denoise(cube, 0.05, **settings)
+    denoise_file(tmp_path / "in.npy", tmp_path / output, 0.05, **settings, tile=20, workers=1,
+                 dtype="float64")  # fmt: skip
+    found = io.read_result(tmp_path / output)
+    np.testing.assert_array_equal(found.std, expected.std)
+    assert expected.rejected is not None
+    assert expected.rejected.any()
+    np.testing.assert_array_equal(found.rejected, expected.rejected)
 
 
 def test_large_scenes_sample_the_same_noise_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -569,7 +614,8 @@ def test_nonsense_options_are_refused(
 
 
 def test_larger_memory_gives_larger_tiles() -> None:
-    known = Survey((3000, 2000, 64), np.arange(64), SettledNoise(0.1, "given"), 20, 4)
+    everything = Coverage(np.ones(64, dtype=bool), 64)
+    known = Survey((3000, 2000, 64), everything, SettledNoise(0.1, "given"), 20, 4)
     sizes = [choose_tile(known, 8, 4, memory) for memory in (6e8, 1e9, 4e9, 1e11)]
     areas = [rows * cols for rows, cols in sizes]
     assert areas == sorted(areas)

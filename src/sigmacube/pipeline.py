@@ -12,17 +12,19 @@ import numpy as np
 from sigmacube._version import __version__
 from sigmacube.core.factors import Factors
 from sigmacube.core.functionals import ErrorModel
+from sigmacube.core.impulses import advice_on_impulses
 from sigmacube.core.leave_one_out import SolvedScene, band_spread, leave_one_out
 from sigmacube.core.noise import SEGMENT
 from sigmacube.core.overlap import (
     Block,
+    Combined,
     blocks_over,
     combine,
     pool_noise_correlation,
     sampled_regions,
 )
 from sigmacube.core.parallel import ParallelMap, parallel
-from sigmacube.core.scene import Scene, broadcast_mask, mean_spectrum, valid_parts
+from sigmacube.core.scene import Scene, broadcast_mask, mean_spectrum, to_all_bands, valid_elements
 from sigmacube.core.signal_noise import SignalNoise
 from sigmacube.core.solve import (
     dominant_directions,
@@ -30,12 +32,22 @@ from sigmacube.core.solve import (
     solve_windows,
     spectral_energy,
 )
-from sigmacube.core.solvers import Solver, SvdSolver
+from sigmacube.core.solvers import (
+    CorrelatedSolver,
+    GoDecSolver,
+    RobustSolver,
+    RpcaSolver,
+    SemiSoftGoDecSolver,
+    Solver,
+    SvdSolver,
+)
+from sigmacube.core.stripes import striped_lines
 from sigmacube.core.survey import (
+    Coverage,
     Read,
     SettledNoise,
     Survey,
-    find_bands,
+    find_coverage,
     noise_sample,
     reader,
 )
@@ -59,6 +71,14 @@ __all__ = [
 ]
 
 Progress = Callable[[int, int], None]
+
+SOLVERS: dict[str, Callable[[int | str], Solver]] = {
+    "svd": SvdSolver,
+    "robust": RobustSolver,
+    "godec": GoDecSolver,
+    "ssgodec": SemiSoftGoDecSolver,
+    "rpca": RpcaSolver,
+}
 
 
 def denoise(
@@ -101,8 +121,9 @@ def denoise(
     rank
         ``"auto"`` keeps what rises above the noise edge; an int keeps so many components.
     solver
-        ``"svd"``, or a callable that takes one patch (pixels, bands) of unit noise and returns a
-        `PatchSolution`.
+        ``"svd"``; ``"robust"`` where there are impulses, dead lines or stripes; ``"godec"``,
+        ``"ssgodec"``, ``"rpca"`` for comparison; or a callable that takes one patch (pixels,
+        bands) of unit noise and returns a `PatchSolution`.
     overlap
         ``"exact"`` covariance of overlapping windows, or ``"ratio"`` for the form of Song et al.
         (2021), which takes it as proportional to the share of common elements.
@@ -114,8 +135,9 @@ def denoise(
         first-order form; so does ``overlap="ratio"``.
     mask
         True where values are valid; (row, col) or (row, col, band). Values that are not finite
-        are masked anyway. A band without any valid value is set aside; a pixel without a valid
-        value in every other band leaves the windows. Both are NaN in the result.
+        are masked anyway. Missing values of a pixel are estimated from its other bands and
+        other pixels, with a larger standard deviation. A pixel without any valid value is NaN in
+        the result, and so is a band that no window over a pixel has seen.
     uncertainty
         False computes the estimate alone; ``std`` is then None.
     calibrate
@@ -165,6 +187,12 @@ def denoise(
     with parallel(workers) as run:
         survey = take_survey(read, source.shape, noise, options, run, workers=workers)
         part = solve_part(read, survey, options, run, progress=progress)
+    settings = options.described(survey)
+    if sets_aside(options) and part.left_out is not None:
+        settings["rejected_share"] = float(part.left_out.mean())
+    if options.solver == "svd":
+        advice = advice_on_impulses(source.values, part.estimate, part.noise_std)
+        settings |= {} if advice is None else {"advice": advice}
     result = DenoisedCube(
         estimate=part.estimate,
         std=part.std,
@@ -174,9 +202,15 @@ def denoise(
         residual_ratio=per_window(part.factors.residual_ratio),
         wavelengths=source.wavelengths,
         metadata=source.metadata,
-        settings=options.described(survey),
+        rejected=part.left_out if sets_aside(options) else None,
+        settings=settings,
         error_model=ErrorModel(
-            part.factors, part.noise_variance, survey.bands, source.shape[2], part.noise_scale
+            part.factors,
+            part.noise_variance,
+            survey.bands,
+            source.shape[2],
+            part.noise_scale,
+            inflation=part.inflation,
         ),
     )
     return _calibrated(result, source.values) if calibrate else result
@@ -240,6 +274,12 @@ class Part:
     """(row, col, band cell) of the pixels that the factors cover."""
     noise_scale: np.ndarray | None
     """(row, col) factor of every pixel of these rows and columns on its noise."""
+    noise_std: np.ndarray
+    """(band,) or (row, col, band) noise of these rows and columns."""
+    left_out: np.ndarray | None
+    """(row, col, band) True for elements that were there and were left out; None without any."""
+    inflation: np.ndarray | None
+    """(row, col, band with data) factor on σ for what the windows lack, where factors cover."""
 
 
 def take_survey(
@@ -249,18 +289,21 @@ def take_survey(
     options: Options,
     run: ParallelMap,
     *,
-    bands: np.ndarray | None = None,
+    coverage: Coverage | None = None,
     workers: int | None = None,
 ) -> Survey:
-    """Learn what the parts of a scene need to know of the whole: one pass, in bounded memory.
+    """Learn what the parts of a scene need to know of the whole, in bounded memory.
 
-    ``bands`` are those that hold data, where they have been looked for already (`find_bands`).
+    ``coverage`` tells which values are there, where that has been looked at (`find_coverage`).
     """
-    if bands is None:
-        bands = find_bands(read, shape)
+    if coverage is None:
+        coverage = find_coverage(read, shape)
     if not isinstance(noise, SettledNoise):
-        noise = settle_noise(read, shape, noise, window=options.window, workers=workers)
-    survey = Survey(shape, bands, noise, options.window, options.step)
+        noise = settle_noise(
+            read, shape, noise, window=options.window, workers=workers, impulses=is_robust(options)
+        )
+    survey = Survey(shape, coverage, noise, options.window, options.step)
+    survey = find_striped(read, survey) if is_robust(options) else survey
     solver = make_solver(options.solver, options.rank, survey.grid)
     if isinstance(solver, SvdSolver) and solver.rank == "auto":
         patches = [
@@ -270,6 +313,27 @@ def take_survey(
         flat = [patch.reshape(-1, patch.shape[2]) for patch in patches]
         survey = replace(survey, start=dominant_directions(flat, run))
     return survey
+
+
+def find_striped(read: Read, survey: Survey) -> Survey:
+    """Add striped columns and rows to a survey."""
+    n_rows, n_cols, _ = survey.shape
+    n_bands = len(survey.bands)
+
+    def block(rows: slice, cols: slice) -> tuple[np.ndarray, np.ndarray]:
+        scene = _load_block(read, survey, rows, cols)
+        there = scene.valid[..., None]
+        return scene.scaled(), there if scene.missing is None else there & ~scene.missing
+
+    def of_rows(part: slice, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
+        values, there = block(slice(start, stop), part)
+        return values.swapaxes(0, 1), there.swapaxes(0, 1)
+
+    columns = striped_lines(
+        n_cols, n_rows, n_bands, lambda part, start, stop: block(part, slice(start, stop))
+    )
+    rows = striped_lines(n_rows, n_cols, n_bands, of_rows)
+    return replace(survey, stripes=(columns, rows)) if columns.any() or rows.any() else survey
 
 
 def pool_correlation(read: Read, survey: Survey, options: Options, run: ParallelMap) -> Survey:
@@ -308,7 +372,7 @@ def solve_part(
     if is_whole and correlation is None and keeps_noise(options, survey):
         regions = (factors.select(*region) for region in sampled_regions(grid))
         correlation = pool_noise_correlation(regions, run)
-    estimate, variance, noise_variance = combine(
+    combined = combine(
         factors,
         overlap=options.overlap,
         uncertainty=options.uncertainty,
@@ -316,16 +380,38 @@ def solve_part(
         correlation=correlation,
         blocks=blocks,
     )
-    here = tuple(
+    rows_here, cols_here = (
         slice(part[0] - origin, part[1] - origin)
         for part, origin in zip((rows, cols), grid.origin, strict=True)
     )
+    return _part(survey, scene, factors, combined, (rows_here, cols_here))
+
+
+def _part(
+    survey: Survey, scene: Scene, factors: Factors, combined: Combined, here: tuple[slice, slice]
+) -> Part:
+    """Return what was combined, cut to some rows and columns and in the units of the data."""
     std = None
-    if variance is not None:
-        spread = np.sqrt(variance[here], out=variance[here])
-        std = scene.to_output(spread * scene.noise.std, here)
-    scale = None if scene.pixel_scale is None else scene.pixel_scale[here]
-    return Part(scene.to_output(estimate[here], here), std, factors, noise_variance, scale)
+    if combined.variance is not None:
+        variance = combined.variance[here]
+        std = scene.to_output(np.sqrt(variance, out=variance) * scene.noise.std, here)
+    scale, noise_std = scene.pixel_scale, scene.std_of_elements()
+    left_out = combined.left_out
+    if left_out is not None:
+        left_out = left_out[here]
+        if scene.lacking is not None:  # striped values were there
+            left_out = left_out & ~scene.lacking[here]
+        left_out = to_all_bands(left_out, survey.bands, survey.shape[2])
+    return Part(
+        estimate=scene.to_output(combined.estimate[here], here),
+        std=std,
+        factors=factors,
+        noise_variance=combined.noise_variance,
+        noise_scale=None if scale is None else scale[here],
+        noise_std=noise_std if noise_std.ndim == 1 else noise_std[here],
+        left_out=left_out,
+        inflation=combined.inflation,
+    )
 
 
 def part_grid(survey: Survey, rows: tuple[int, int], cols: tuple[int, int]) -> WindowGrid:
@@ -340,14 +426,16 @@ def part_grid(survey: Survey, rows: tuple[int, int], cols: tuple[int, int]) -> W
 
 def extent(survey: Survey, grid: WindowGrid) -> tuple[slice, slice]:
     """Return the rows and columns that are read for the windows of a grid."""
-    top, side = grid.origin
-    rows, cols, _ = grid.cube_shape
-    left, right = side, side + cols
-    if not survey.model.is_diagonal or survey.signal_noise is not None:
-        # whole segments, so that whitening rounds alike
-        left -= left % SEGMENT
-        right = min(right + -right % SEGMENT, survey.shape[1])
-    return slice(top, top + rows), slice(left, right)
+    (top, side), (rows, cols, _) = grid.origin, grid.cube_shape
+    return slice(top, top + rows), _segments(survey, slice(side, side + cols))
+
+
+def _segments(survey: Survey, cols: slice) -> slice:
+    """Return columns, extended to whole segments where whitening must round alike."""
+    if survey.model.is_diagonal and survey.signal_noise is None:
+        return cols
+    left = cols.start - cols.start % SEGMENT
+    return slice(left, min(cols.stop + -cols.stop % SEGMENT, survey.shape[1]))
 
 
 def _solve(
@@ -363,8 +451,9 @@ def _solve(
     solver = make_solver(options.solver, options.rank, survey.grid)
     if survey.start is not None and isinstance(solver, SvdSolver):
         solver = replace(solver, start=survey.start)
-    white = scene.whitened()
-    solved = solve_windows(white, scene.valid, grid, solver, run, progress)
+    solver = _for_noise(solver, options.rank, survey)
+    white = scene.scaled() if isinstance(solver, CorrelatedSolver) else scene.whitened()
+    solved = solve_windows(white, scene.valid, grid, solver, run, progress, scene.missing)
     factors = Factors.stack(
         grid,
         scene.noise,
@@ -379,25 +468,46 @@ def _solve(
 
 def _load(read: Read, survey: Survey, grid: WindowGrid) -> Scene:
     """Read the block of a scene that a grid covers."""
-    rows, cols = extent(survey, grid)
-    values, mask = read(rows, cols)
-    side = grid.origin[1] - cols.start
+    (top, side), (height, width, _) = grid.origin, grid.cube_shape
+    scene = _load_block(read, survey, slice(top, top + height), slice(side, side + width))
+    return replace(scene, grid=grid)
+
+
+def _load_block(read: Read, survey: Survey, rows: slice, cols: slice) -> Scene:
+    """Read a block of a scene, with whole segments of columns where these matter."""
+    wide = _segments(survey, cols)
+    values, mask = read(rows, wide)
+    side = cols.start - wide.start
     return Scene.create(
         values,
         mask,
         bands=survey.bands,
         noise=survey.model,
-        grid=grid,
-        cols=slice(side, side + grid.cube_shape[1]),
+        grid=survey.grid,
+        cols=slice(side, side + cols.stop - cols.start),
         signal_noise=survey.signal_noise,
+        striped=survey.striped(rows, wide),
     )
 
 
 def keeps_noise(options: Options, survey: Survey) -> bool:
     """Tell whether windows may keep components of pure noise, and the variance counts them."""
     solver = make_solver(options.solver, options.rank, survey.grid)
-    only_signal = isinstance(solver, SvdSolver) and solver.rank == "auto"
+    only_signal = isinstance(solver, SvdSolver) and solver.rank == "auto" and not survey.incomplete
     return options.uncertainty and options.overlap == "exact" and not only_signal
+
+
+def is_robust(options: Options) -> bool:
+    """Tell whether impulses and stripes are to be set aside by the recommended solver."""
+    return options.solver == "robust" or isinstance(options.solver, RobustSolver)
+
+
+def sets_aside(options: Options) -> bool:
+    """Tell whether the solver sets elements aside."""
+    solver = options.solver
+    if isinstance(solver, str):
+        return solver != "svd"
+    return isinstance(solver, GoDecSolver | RobustSolver | RpcaSolver | SemiSoftGoDecSolver)
 
 
 def as_cube(cube: Cube | np.ndarray | Any) -> Cube:
@@ -424,8 +534,18 @@ def make_solver(solver: str | Solver, rank: int | str, grid: WindowGrid) -> Solv
         )
     if callable(solver):
         return solver
-    _check_choice("solver", solver, ("svd",))
-    return SvdSolver(rank)
+    _check_choice("solver", solver, tuple(SOLVERS))
+    return SOLVERS[solver](rank)
+
+
+def _for_noise(solve: Solver, rank: int | str, survey: Survey) -> Solver:
+    """Return the solver as it is, or made fit for noise that is correlated between bands."""
+    aside = isinstance(solve, GoDecSolver | RobustSolver | RpcaSolver | SemiSoftGoDecSolver)
+    if survey.model.is_diagonal or (not survey.incomplete and not aside):
+        return solve
+    if aside:
+        return CorrelatedSolver(survey.model, fit=SvdSolver(rank), select=solve)
+    return CorrelatedSolver(survey.model, fit=solve)
 
 
 def settle_noise(
@@ -435,20 +555,25 @@ def settle_noise(
     *,
     window: WindowSpec = 20,
     workers: int | None = None,
+    impulses: bool = False,
 ) -> SettledNoise:
     """Return the noise to use, estimating it where it is not given.
 
-    Large scenes are looked at in part, see `noise_sample`.
+    Large scenes are looked at in part, see `noise_sample`. Estimators know whole spectra only:
+    missing values, and with ``impulses`` whatever stands out from its neighbours, are filled with
+    neighbouring values for them.
     """
     if noise is not None and not isinstance(noise, str | SignalNoise):
         value = np.asarray(noise, dtype=np.float64)
         return SettledNoise(float(value) if value.ndim == 0 else value.copy(), "given")
     values, mask = noise_sample(read, shape)
     if isinstance(noise, SignalNoise):
-        noise = noise.at(mean_spectrum(values, valid_parts(values, mask)[1]))
+        noise = noise.at(mean_spectrum(values, np.any(valid_elements(values, mask), axis=2)))
         return SettledNoise(noise, "given", {"kind": "signal-dependent"})
+    from sigmacube.core.filling import whole_spectra
     from sigmacube.core.noise_estimation import fit_noise
 
+    values, mask = whole_spectra(values, mask, impulses=impulses)
     found = fit_noise(values, noise, mask=mask, workers=workers)
     if isinstance(window, tuple) and len(window) == 3 and window[2] not in (None, shape[2]):
         found = found.independent()

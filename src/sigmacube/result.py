@@ -77,6 +77,34 @@ class DenoisedCube(Measured):
         """Return what means over the scene are taken of; a part where that spares much work."""
         return self
 
+    def rejected_share(self, axis: str = "band") -> np.ndarray:
+        """Return the share of elements a robust solver set aside, per band or per pixel.
+
+        Parameters
+        ----------
+        axis
+            ``"band"`` gives (band,), ``"pixel"`` gives (row, col). Masked values do not count;
+            NaN where a band or a pixel has no others. Zero everywhere for ``"svd"``.
+
+        Examples
+        --------
+        >>> import sigmacube as sc
+        >>> truth = sc.synthetic.scene((24, 30, 40), rng=1)
+        >>> noisy = sc.synthetic.add_noise(truth, 0.03, impulses=0.1, rng=2)
+        >>> result = sc.denoise(noisy, 0.03, window=12, step=6, solver="robust")
+        >>> shares = result.rejected_share("band")
+        >>> shares.shape, bool(0.08 < shares.mean() < 0.12)
+        ((40,), True)
+        """
+        if axis not in ("band", "pixel"):
+            raise ValueError(f"Invalid axis {axis!r}. It must be 'band' or 'pixel'.")
+        over = (0, 1) if axis == "band" else 2
+        known = np.count_nonzero(np.isfinite(self.estimate), axis=over)
+        rejected = np.zeros(known.shape)
+        if self.rejected is not None:
+            rejected = np.count_nonzero(self.rejected, axis=over)
+        return np.divide(rejected, known, out=np.full(known.shape, np.nan), where=known > 0)
+
     def calibrated(self, factors: np.ndarray) -> DenoisedCube:
         """Return the result with the standard deviation of every band scaled.
 

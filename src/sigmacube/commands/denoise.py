@@ -278,6 +278,8 @@ def _summary(result: DenoisedCube, output: str, seconds: tuple[float, float]) ->
     from sigmacube.console import note, table
 
     table(summary_rows(result, output, seconds), err=output == "-")
+    if "advice" in result.settings:
+        note(str(result.settings["advice"]))
     above, below = _misfit(result)
     if above > 0.1:
         note(
@@ -329,6 +331,13 @@ def summary_rows(
     ranks = result.ranks
     yield "rank", f"median {np.median(ranks):.0f}, from {ranks.min()} to {ranks.max()}"
     yield "masked", f"{1 - np.isfinite(result.estimate).mean():.1%} of the values"
+    if result.rejected is not None:
+        bands, pixels = result.rejected_share("band"), result.rejected_share("pixel")
+        yield (
+            "set aside",
+            f"{result.rejected.mean():.2%} of the values; at most {np.nanmax(bands):.0%} of a "
+            f"band, {np.nanmax(pixels):.0%} of a pixel",
+        )
     above, below = _misfit(result)
     text = f"in {1 - above - below:.1%} of the windows"
     if above + below:

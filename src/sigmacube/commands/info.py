@@ -143,6 +143,9 @@ def _rows(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
             yield label, str(facts[key])
     if "denoised" in facts:
         yield "made by", f"sigmacube {facts['denoised'].get('version', '')}, denoise"
+        if "rejected_share" in facts["denoised"]:
+            share = facts["denoised"]["rejected_share"]
+            yield "set aside", f"{share:.2%} of the values, by solver {facts['denoised']['solver']}"
     yield from _noise_rows(facts)
     if "sampled" in facts:
         yield "from", f"values and noise of {facts['sampled'][0]} x {facts['sampled'][1]} pixels"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -14,13 +14,91 @@ from sigmacube.core.rank import count_signal, noise_edge
 from sigmacube.core.solvers.base import PatchSolution
 from sigmacube.core.windows import WindowGrid
 
-__all__ = ["Factors"]
+__all__ = ["Factors", "Selection", "known_bands"]
 
 # Windows overlap so much that their errors are nearly the same noise seen through different
 # subspaces; the best mean leans on the best windows, more than inverse variances would. The fourth
 # power of the precision was the best of those tried (decision record 0003).
 PRECISION_POWER = 4
 MISFIT_MARGIN = 15.0
+# Fewer kept elements of a band than this multiple of the rank do not tell what the band is.
+ELEMENTS_PER_COMPONENT = 1.5
+
+
+def known_bands(kept: np.ndarray, rank: int) -> np.ndarray:
+    """Return the bands that a window has kept enough elements (pixels, bands) of to know them."""
+    return np.count_nonzero(kept, axis=0) >= max(ELEMENTS_PER_COMPONENT * rank, 1)
+
+
+@dataclass(frozen=True, eq=False)
+class Selection:
+    """Which elements the windows rest on, and what leaving out the others does to the noise.
+
+    Windows that rest on all of their elements have no entry.
+    """
+
+    grid: WindowGrid
+    packed: Mapping[tuple[int, int, int], np.ndarray]
+    """Kept elements (pixels, bands / 8) as bits, by window (i, k, j)."""
+    loss: Mapping[tuple[int, int, int], np.ndarray]
+    """(rows, cols) bounded sum of squares left of every spectrum, by window."""
+    inflation: np.ndarray
+    """(I, K, J) κ: variance over that of least squares on the kept elements."""
+    level: np.ndarray
+    """(I, K, J) noise std of the matrix that was decomposed."""
+    counts: np.ndarray
+    """(I, K, J) number of kept elements, -1 for all."""
+
+    @classmethod
+    def stack(
+        cls, grid: WindowGrid, solutions: Sequence[Sequence[Sequence[PatchSolution]]]
+    ) -> Selection | None:
+        """Collect the selections of all windows; None if no window left anything out."""
+        rows, cols, _ = grid.window
+        shape = (grid.shape[0], grid.shape[2], grid.shape[1])
+        inflation, level, counts = np.ones(shape), np.ones(shape), np.full(shape, -1)
+        packed, loss = {}, {}
+        for i, k, j in np.ndindex(shape):
+            solution = solutions[i][k][j]
+            inflation[i, k, j], level[i, k, j] = solution.inflation, solution.level
+            if solution.kept is not None:
+                packed[i, k, j] = np.packbits(solution.kept, axis=1)
+                counts[i, k, j] = np.count_nonzero(solution.kept)
+            if solution.loss is not None:
+                loss[i, k, j] = solution.loss.reshape(rows, cols)
+        if not packed and not loss and np.all(inflation == 1):
+            return None
+        return cls(grid, packed, loss, inflation, level, counts)
+
+    def select(
+        self, grid: WindowGrid, rows: tuple[int, int], cols: tuple[int, int]
+    ) -> Selection | None:
+        """Return the part for window rows and columns (first, stop); None if they kept all."""
+
+        def part(entries: Mapping[tuple[int, int, int], np.ndarray]) -> dict:
+            return {
+                (i - rows[0], k, j - cols[0]): value
+                for (i, k, j), value in entries.items()
+                if rows[0] <= i < rows[1] and cols[0] <= j < cols[1]
+            }
+
+        here = np.s_[rows[0] : rows[1], :, cols[0] : cols[1]]
+        packed, loss = part(self.packed), part(self.loss)
+        if not packed and not loss and np.all(self.inflation[here] == 1):
+            return None
+        arrays = (self.inflation[here], self.level[here], self.counts[here])
+        return Selection(grid, packed, loss, *arrays)
+
+    def kept(self, window: tuple[int, int, int]) -> np.ndarray | None:
+        """Return the kept elements (pixels, bands) of a window; None if it kept them all."""
+        if window not in self.packed:
+            return None
+        bits = np.unpackbits(self.packed[window], axis=1, count=self.grid.bands.size)
+        return bits.view(bool)
+
+    def n_kept(self, otherwise: np.ndarray) -> np.ndarray:
+        """(I, K, J) number of kept elements, ``otherwise`` for windows that kept all."""
+        return np.where(self.counts >= 0, self.counts, otherwise)
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,6 +129,8 @@ class Factors:
     """``"precision"`` or ``"uniform"``."""
     stored_weights: np.ndarray | None = None
     """Weights that were saved with a result, which then need not be derived again."""
+    selection: Selection | None = None
+    """What the windows left out; None where they all rest on all of their elements."""
 
     @classmethod
     def stack(
@@ -79,11 +159,14 @@ class Factors:
                     r = solution.rank
                     left[i, k, j, :r] = solution.left.T.reshape(r, rows, cols)
                     right[i, k, j, :r] = solution.right.T
+                    if solution.kept is not None:
+                        right[i, k, j, :r, ~known_bands(solution.kept, r)] = 0
                     values[i, k, j, :r] = solution.singular_values
                     residual[i, k, j] = solution.residual
         return cls(
-            grid, noise, left, right, values, residual, energy, n_valid, finite_noise, weighting
-        )
+            grid, noise, left, right, values, residual, energy, n_valid, finite_noise, weighting,
+            selection=Selection.stack(grid, solutions),
+        )  # fmt: skip
 
     def select(self, rows: tuple[int, int], cols: tuple[int, int]) -> Factors:
         """Return window rows and columns (first, stop), padded to the largest rank among them.
@@ -107,6 +190,8 @@ class Factors:
             np.ascontiguousarray(self.n_valid[i, j]),
             self.finite_noise,
             self.weighting,
+            None if self.stored_weights is None else self.stored_weights[i, :, j],
+            None if self.selection is None else self.selection.select(grid, rows, cols),
         )
 
     @cached_property
@@ -122,9 +207,17 @@ class Factors:
         bands = self.grid.bands.size
         edges = {n: noise_edge(int(n), bands) for n in np.unique(self.n_valid)}
         signal = np.empty_like(self.ranks)
+        values = self._values_over_noise
         for i, k, j in np.ndindex(signal.shape):
-            signal[i, k, j] = count_signal(self.singular_values[i, k, j], edges[self.n_valid[i, j]])
+            signal[i, k, j] = count_signal(values[i, k, j], edges[self.n_valid[i, j]])
         return signal
+
+    @property
+    def _values_over_noise(self) -> np.ndarray:
+        """(I, K, J, rank) d over the noise level of the matrix that was decomposed."""
+        if self.selection is None:
+            return self.singular_values
+        return self.singular_values / self.selection.level[..., None]
 
     @cached_property
     def is_signal(self) -> np.ndarray:
@@ -154,7 +247,7 @@ class Factors:
         bands = self.grid.bands.size
         for n in np.unique(self.n_valid):
             here = (self.is_signal > 0) & (self.n_valid == n)[:, None, :, None]
-            values = self.singular_values[here]
+            values = self._values_over_noise[here]
             scale[here] = near_edge_inflation(values, int(max(n, 1)), bands) ** 0.25
         return scale
 
@@ -175,6 +268,8 @@ class Factors:
         n, p = self.n_valid[:, None, :], self.grid.bands.size
         removed = self.residual + self.noise_power * n * p
         freedom = (n - self.n_signal) * (p - self.n_signal)
+        if self.selection is not None:
+            freedom = freedom - (n * p - self.selection.n_kept(n * p))
         return np.divide(removed, freedom, out=np.full(removed.shape, np.nan), where=freedom > 0)
 
     @cached_property
@@ -193,7 +288,10 @@ class Factors:
         freedom = (bands - self.n_signal[..., None, None]) * (1 - self.signal_leverage)
         for i, k, j in np.ndindex(excess.shape[:3]):
             rows, cols, _ = grid.slices(i, j, k)
-            excess[i, k, j] = self.energy[rows, cols, k] - fitted[i, k, j] - freedom[i, k, j]
+            left_over = self.energy[rows, cols, k] - fitted[i, k, j]
+            if self.selection is not None and (i, k, j) in self.selection.loss:
+                left_over = self.selection.loss[i, k, j]
+            excess[i, k, j] = left_over - freedom[i, k, j]
             here = best[rows, cols, k]
             np.minimum(here, excess[i, k, j], out=here)
         for i, k, j in np.ndindex(excess.shape[:3]):

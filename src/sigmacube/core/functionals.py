@@ -7,8 +7,10 @@ of Σ c Ŵ is Σ h², exactly what the noise does to the weighted mean to first 
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -36,6 +38,8 @@ class ErrorModel:
     """(row, col) factor of every pixel on its noise; None where all are alike."""
     band_scale: np.ndarray | None = None
     """(bands of the cube,) factor of a calibration on the standard deviation; None for none."""
+    inflation: np.ndarray | None = None
+    """(row, col, band of the factors) what left-out elements do to the std; None is one."""
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -52,11 +56,24 @@ class ErrorModel:
         crops = [_Crop.create(w, self.shape) for w in weights]
         crops = [crop.scaled(self.pixel_scale, self.band_scale) for crop in crops]
         crops = [crop.select(self.bands) for crop in crops]
-        return functional_covariance(self.factors, crops, self.noise_variance)
+        if self.inflation is None:
+            return functional_covariance(self.factors, crops, self.noise_variance)
+        # Errors keep their correlation and grow by the inflation of each element; kept pure noise
+        # is observed, not predicted, and does not grow.
+        grown = [crop.times(self.inflation) for crop in crops]
+        covariance = functional_covariance(self.factors, grown)
+        if self.noise_variance is not None and np.any(self.noise_variance):
+            covariance += functional_covariance(self.factors, crops, self.noise_variance)
+            covariance -= functional_covariance(self.factors, crops)
+        return covariance
 
     def spectral_covariance(self, row: int, col: int) -> np.ndarray:
         """Return the (band, band) error covariance of a pixel; NaN for bands without data."""
         part = spectral_covariance(self.factors, row, col, self.noise_variance)
+        if self.inflation is not None:
+            plain = spectral_covariance(self.factors, row, col)
+            factor = self.inflation[row, col]
+            part = part - plain + plain * factor[:, None] * factor
         covariance = np.full((self.n_bands, self.n_bands), np.nan)
         covariance[np.ix_(self.bands, self.bands)] = part
         if self.pixel_scale is not None:
@@ -69,6 +86,10 @@ class ErrorModel:
         """Return the error covariance of Σ weights · spectrum, weights (row, col)."""
         part = region_covariance(self.factors, self._on_pixels(weights), self.noise_variance)
         whole = part.expand(self.bands, self.n_bands)
+        if self.inflation is not None:
+            bands = np.ones(self.n_bands)
+            bands[self.bands] = self._separate_inflation[1]
+            whole = whole.scaled(bands)
         return whole if self.band_scale is None else whole.scaled(self.band_scale)
 
     def band_covariance(
@@ -81,8 +102,9 @@ class ErrorModel:
         sides = (self._known_bands(first), self._known_bands(second))
         with parallel(workers) as run:
             covariance = band_covariance(self.factors, *sides, self.noise_variance, run)
-        if self.pixel_scale is not None:
-            covariance *= np.square(self.pixel_scale)[..., None]
+        scale = self._pixel_factor
+        if scale is not None:
+            covariance *= np.square(scale)[..., None]
         return covariance
 
     def support_covariance(
@@ -126,6 +148,8 @@ class ErrorModel:
             self.factors, count, rng, rows=rows, cols=cols, noise_variance=self.noise_variance
         )
         for error in drawn:
+            if self.inflation is not None:
+                error *= self.inflation[rows, cols]
             if self.pixel_scale is not None:
                 error *= self.pixel_scale[rows, cols, None]
             if self.band_scale is not None:
@@ -143,11 +167,31 @@ class ErrorModel:
         if np.any(rows[:, absent]):
             raise ValueError("Invalid combination: it has a weight on a band without data.")
         scale = 1.0 if self.band_scale is None else self.band_scale
-        return (rows * scale)[:, self.bands]
+        known = (rows * scale)[:, self.bands]
+        return known if self.inflation is None else known * self._separate_inflation[1]
 
     def _on_pixels(self, weights: np.ndarray) -> np.ndarray:
         """Return weights (row, col) on errors that the factors give, before the pixels' scale."""
-        return weights if self.pixel_scale is None else weights * self.pixel_scale
+        scale = self._pixel_factor
+        return weights if scale is None else weights * scale
+
+    @property
+    def _pixel_factor(self) -> np.ndarray | None:
+        """(row, col) factor of every pixel on what the factors give."""
+        if self.inflation is None:
+            return self.pixel_scale
+        pixels = self._separate_inflation[0]
+        return pixels if self.pixel_scale is None else pixels * self.pixel_scale
+
+    @cached_property
+    def _separate_inflation(self) -> tuple[np.ndarray, np.ndarray]:
+        """Inflation as a factor per pixel times one per band, for sums over many elements."""
+        assert self.inflation is not None
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)  # pixels and bands without any value
+            pixels = np.sqrt(np.nanmean(np.square(self.inflation, dtype=np.float64), axis=2))
+            bands = np.sqrt(np.nanmean(np.square(self.inflation / pixels[..., None]), axis=(0, 1)))
+        return np.nan_to_num(pixels, nan=1.0), np.nan_to_num(bands, nan=1.0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -191,6 +235,12 @@ class _Crop:
         if bands is not None:
             values = values * bands
         return _Crop(self.row, self.col, values)
+
+    def times(self, factor: np.ndarray) -> _Crop:
+        """Return the weights times a factor (row, col, band) of the cube, where there are any."""
+        rows, cols, _ = self.values.shape
+        part = factor[self.row : self.row + rows, self.col : self.col + cols]
+        return _Crop(self.row, self.col, np.where(self.values == 0, 0.0, self.values * part))
 
     def select(self, bands: np.ndarray) -> _Crop:
         """Return the weights of some of the bands."""

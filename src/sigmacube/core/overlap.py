@@ -27,11 +27,13 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from sigmacube.core.factors import Factors
+from sigmacube.core.incomplete import Incompleteness, incompleteness
 from sigmacube.core.parallel import ParallelMap
 from sigmacube.core.windows import BLOCK, Axis, CellGroup, WindowGrid
 
 __all__ = [
     "Block",
+    "Combined",
     "NoiseCorrelation",
     "blocks_over",
     "combine",
@@ -51,8 +53,8 @@ def combine(
     run: ParallelMap,
     correlation: NoiseCorrelation | None = None,
     blocks: Sequence[Block] | None = None,
-) -> tuple[np.ndarray, np.ndarray | None, np.ndarray | None]:
-    """Return the weighted mean of all windows, its variance, and the share of pure noise in it.
+) -> Combined:
+    """Return the weighted mean of all windows, its variance, and what they rest on.
 
     Parameters
     ----------
@@ -72,24 +74,66 @@ def combine(
         them must be there. Blocks are computed one by one, so that their values do not depend on
         what else is computed.
 
-    Returns
-    -------
-    (estimate, variance, noise_variance)
-        Estimate in the units of the data; variance relative to the noise variance of its band;
-        per pixel and band cell the part of it that comes from kept components of pure noise.
     """
     grid = factors.grid
     out = _Output.create(grid, uncertainty)
     exact = uncertainty and overlap == "exact"
+    gaps: _Gaps | None = None
     for block in blocks_over(grid) if blocks is None else blocks:
         part = factors.select(*block.windows(grid))
+        table = correlation if exact and part.noise_power.any() else None
         for cell in range(len(grid.bands.edges) - 1):
             scene = _BandCell.create(part, cell)
             pairs = _cross_terms(scene, run) if exact else None
-            table = correlation if exact else None
             fill = partial(_fill_row, out, scene, block, cell, pairs, table)
             run(fill, block.row_cells(part.grid))
-    return out.estimate, out.variance, out.noise_variance
+        lacking = incompleteness(part, run, uncertainty=uncertainty)
+        if lacking is not None:
+            gaps = out.gaps(grid) if gaps is None else gaps
+            _correct(out, gaps, block, part.grid, lacking)
+    left_out, inflation = (None, None) if gaps is None else (gaps.left_out, gaps.inflation)
+    return Combined(out.estimate, out.variance, out.noise_variance, left_out, inflation)
+
+
+@dataclass(frozen=True, eq=False)
+class Combined:
+    """The mean over windows; arrays (row, col, band) unless said otherwise."""
+
+    estimate: np.ndarray
+    """Estimate in the units of the data."""
+    variance: np.ndarray | None
+    """Variance relative to the noise variance of its band."""
+    noise_variance: np.ndarray | None
+    """(row, col, band cell) the part of it that comes from kept components of pure noise."""
+    left_out: np.ndarray | None
+    """True where the windows left an element out; None where they rest on all elements."""
+    inflation: np.ndarray | None
+    """Factor on the standard deviation for what the windows lack; None where that is nothing."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Gaps:
+    """What windows lack, written block by block."""
+
+    left_out: np.ndarray
+    inflation: np.ndarray
+
+
+def _correct(
+    out: _Output, gaps: _Gaps, block: Block, grid: WindowGrid, lacking: Incompleteness
+) -> None:
+    """Correct a block for elements that its windows lack."""
+    own, there = (
+        tuple(
+            slice(ends[0] - first, ends[1] - first)
+            for ends, first in zip((block.rows, block.cols), origin, strict=True)
+        )
+        for origin in (grid.origin, out.origin)
+    )
+    part = Incompleteness(lacking.inflation[own], lacking.support[own], lacking.left_out[own])
+    variance, extra = (None if a is None else a[there] for a in (out.variance, out.noise_variance))
+    part.apply(out.estimate[there], variance, extra, np.diff(grid.bands.edges))
+    gaps.left_out[there], gaps.inflation[there] = part.left_out, part.inflation
 
 
 @dataclass(frozen=True)
@@ -151,6 +195,11 @@ class _Output:
             np.zeros((*grid.cube_shape[:2], cells)),
             grid.origin,
         )
+
+    def gaps(self, grid: WindowGrid) -> _Gaps:
+        """Return arrays for a scene where nothing is lacking."""
+        shape = grid.cube_shape
+        return _Gaps(np.zeros(shape, dtype=bool), np.ones(shape, dtype=np.float32))
 
 
 def _fill_row(
@@ -669,7 +718,7 @@ class NoiseCorrelation:
         return self.table[dr, dk, dc].reshape(n, w, w)
 
 
-def pool_noise_correlation(parts: Iterable[Factors], run: ParallelMap) -> NoiseCorrelation | None:
+def pool_noise_correlation(parts: Iterable[Factors], run: ParallelMap) -> NoiseCorrelation:
     """Pool ρ = Σ_shared N_a N_b / (shared elements · √(q_a q_b)) over pairs with equal offset.
 
     N = U D Vᵀ of the noise components alone, so Σ_shared N_a N_b is the sum over the elementwise
@@ -682,16 +731,9 @@ def pool_noise_correlation(parts: Iterable[Factors], run: ParallelMap) -> NoiseC
         Factors of some parts of the scene, see `sampled_regions`.
     run
         Parallel map.
-
-    Returns
-    -------
-    NoiseCorrelation
-        None where no part keeps a component of pure noise.
     """
     sums = [_pair_powers(factors, run) for factors in parts]
     products, powers = (np.sum(arrays, axis=0) for arrays in zip(*sums, strict=True))
-    if not powers.any():
-        return None
     table = np.divide(products, powers, out=np.zeros_like(products), where=powers > 0)
     table[0, 0, 0] = 1.0
     return NoiseCorrelation(table)

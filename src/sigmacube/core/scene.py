@@ -10,7 +10,7 @@ from sigmacube.core.noise import SEGMENT, Noise
 from sigmacube.core.signal_noise import SignalNoise
 from sigmacube.core.windows import WindowGrid
 
-__all__ = ["Scene", "mean_spectrum", "valid_parts"]
+__all__ = ["Scene", "mean_spectrum", "valid_elements", "valid_parts"]
 
 NO_VALUE = "Invalid cube: no value is finite and unmasked. There must be some."
 NO_PIXEL = (
@@ -21,22 +21,29 @@ NO_PIXEL = (
 
 @dataclass(frozen=True, eq=False)
 class Scene:
-    """What is solved: the valid bands and pixels of a cube or a block of it, noise and windows."""
+    """What is solved: the valid parts of a cube or of a block of it, with noise and windows.
+
+    Whitening works in segments of columns, so a block may hold more columns than its windows cover.
+    """
 
     values: np.ndarray
     """(row, col, band) the values as given."""
     bands: np.ndarray
     """Indices of the bands that hold valid values."""
     all_valid: np.ndarray
-    """(row, col) True for pixels that are valid in all of these bands."""
+    """(row, col) True for pixels that are valid in any of these bands; all columns."""
+    all_missing: np.ndarray | None
+    """(row, col, band) True for the missing values of valid pixels; None where there are none."""
     noise: Noise
     """Noise of these bands."""
     grid: WindowGrid
     """Windows over these bands."""
     cols: slice
-    """Columns that the grid covers; more are there where whitening works in segments."""
+    """Columns that the grid covers."""
     all_scale: np.ndarray | None = None
     """(row, col) factor of every pixel on its noise; None where all are alike."""
+    all_lacking: np.ndarray | None = None
+    """Like ``all_missing``, but only what the input lacks."""
 
     @classmethod
     def create(
@@ -49,25 +56,39 @@ class Scene:
         grid: WindowGrid,
         cols: slice = slice(None),
         signal_noise: SignalNoise | None = None,
+        striped: np.ndarray | None = None,
     ) -> Scene:
-        """Settle which pixels are valid; ``cols`` are the columns that the grid covers."""
-        valid = valid_elements(values, mask)
+        """Settle what is valid; ``striped`` elements (row, col, band) count as missing."""
+        kept = valid_elements(values, mask)
         if len(bands) < values.shape[2]:
-            valid = valid[..., bands]
-        valid = np.all(valid, axis=2)
+            kept = kept[..., bands]
+        valid, missing = np.asarray(kept.any(axis=2)), None
+        if not kept.all():
+            missing = ~kept & valid[..., None]
+            missing = missing if missing.any() else None
         scale = None
         if signal_noise is not None:
-            spectra = _zero_masked(values, bands, valid)
-            parts = [
-                spectra[:, start : start + SEGMENT] for start in range(0, valid.shape[1], SEGMENT)
-            ]
-            scale = np.concatenate([signal_noise.pixel_scale(part) for part in parts], axis=1)
-        return cls(values, bands, valid, noise, grid, cols, scale)
+            scale = _pixel_scale(_zero_masked(values, bands, valid, None), missing, signal_noise)
+        lacking = missing
+        if striped is not None:
+            striped = striped & valid[..., None]
+            missing = striped if missing is None else striped | missing
+        return cls(values, bands, valid, missing, noise, grid, cols, scale, lacking)
 
     @property
     def valid(self) -> np.ndarray:
-        """(row, col) True for pixels that are valid in all of these bands."""
+        """(row, col) True for pixels that are valid in any of these bands."""
         return self.all_valid[:, self.cols]
+
+    @property
+    def missing(self) -> np.ndarray | None:
+        """(row, col, band) True for the missing values of valid pixels; None if there are none."""
+        return None if self.all_missing is None else self.all_missing[:, self.cols]
+
+    @property
+    def lacking(self) -> np.ndarray | None:
+        """Like ``missing``, but only what the input lacks, without striped lines."""
+        return None if self.all_lacking is None else self.all_lacking[:, self.cols]
 
     @property
     def pixel_scale(self) -> np.ndarray | None:
@@ -75,11 +96,23 @@ class Scene:
         return None if self.all_scale is None else self.all_scale[:, self.cols]
 
     def whitened(self) -> np.ndarray:
-        """Return the valid bands as float64 with unit noise, zero at masked pixels."""
-        values = _zero_masked(self.values, self.bands, self.all_valid)
-        if self.all_scale is not None:
-            values = values / self.all_scale[..., None]
-        return np.ascontiguousarray(self.noise.whiten(values)[:, self.cols])
+        """Return the valid bands as float64 with unit noise, zero where values are masked."""
+        return np.ascontiguousarray(self.noise.whiten(self._known())[:, self.cols])
+
+    def scaled(self) -> np.ndarray:
+        """Return the valid bands over their noise, without regard to its correlation."""
+        return np.divide(self._known()[:, self.cols], self.noise.std, dtype=np.float64)
+
+    def _known(self) -> np.ndarray:
+        """Return the valid bands, zero where values are masked, over the pixels' scale."""
+        values = _zero_masked(self.values, self.bands, self.all_valid, self.all_missing)
+        return values if self.all_scale is None else values / self.all_scale[..., None]
+
+    def std_of_elements(self) -> np.ndarray:
+        """Return (band,) or (row, col, band) noise std on all bands, NaN for those without data."""
+        std = np.full(self.values.shape[2], np.nan)
+        std[self.bands] = self.noise.std
+        return std if self.pixel_scale is None else self.pixel_scale[..., None] * std
 
     def to_output(
         self, array: np.ndarray, part: tuple[slice, ...] = (slice(None), slice(None))
@@ -102,17 +135,66 @@ class Scene:
         return output
 
 
-def _zero_masked(values: np.ndarray, bands: np.ndarray, valid: np.ndarray) -> np.ndarray:
-    """Return the bands with data, zero at masked pixels; the input itself if nothing changes."""
+def _pixel_scale(spectra: np.ndarray, missing: np.ndarray | None, noise: SignalNoise) -> np.ndarray:
+    """Return (row, col) factors on the noise, segment by segment so that all parts round alike."""
+    if missing is not None:  # zero would make a pixel darker than it is
+        spectra = np.where(missing, np.asarray(noise.reference), spectra)
+    starts = range(0, spectra.shape[1], SEGMENT)
+    return np.concatenate(
+        [noise.pixel_scale(spectra[:, start : start + SEGMENT]) for start in starts], axis=1
+    )
+
+
+def _zero_masked(
+    values: np.ndarray, bands: np.ndarray, valid: np.ndarray, missing: np.ndarray | None
+) -> np.ndarray:
+    """Return the bands with data, zero where masked; the input itself if nothing changes."""
     if len(bands) < values.shape[2]:
         values = values[..., bands]
-    return values if valid.all() else np.where(valid[..., None], values, 0)
+    if not valid.all():
+        values = np.where(valid[..., None], values, 0)
+    return values if missing is None else np.where(missing, 0, values)
 
 
 def mean_spectrum(values: np.ndarray, valid: np.ndarray) -> np.ndarray:
-    """Return (bands,) the mean of the valid pixels; zero for bands without data."""
-    mean = np.mean(values[valid], axis=0, dtype=np.float64)
-    return np.where(np.isfinite(mean), mean, 0.0)
+    """Return (bands,) the mean of the finite values of valid pixels; zero for bands without."""
+    spectra = np.asarray(values[valid], dtype=np.float64)
+    known = np.isfinite(spectra)
+    total = np.sum(np.where(known, spectra, 0.0), axis=0)
+    return total / np.maximum(np.count_nonzero(known, axis=0), 1)
+
+
+def to_all_bands(flags: np.ndarray, bands: np.ndarray, n_bands: int) -> np.ndarray:
+    """Return booleans (row, col, bands with data) for all bands, False in the others."""
+    if len(bands) == n_bands:
+        return flags
+    whole = np.zeros((*flags.shape[:2], n_bands), dtype=bool)
+    whole[..., bands] = flags
+    return whole
+
+
+def partly_valid(
+    values: np.ndarray, mask: np.ndarray | None
+) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+    """Return the bands with any valid value, the pixels with any, and what these miss.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> values = np.ones((1, 2, 3))
+    >>> values[..., 1] = np.nan
+    >>> values[0, 0, 2] = np.inf
+    >>> bands, valid, missing = partly_valid(values, None)
+    >>> bands, valid, missing.tolist()
+    (array([0, 2]), array([[ True,  True]]), [[[False, True], [False, False]]])
+    """
+    bands, kept = _valid_bands(values, mask)
+    complete = np.all(kept, axis=2)
+    if complete.all():
+        return bands, complete, None
+    valid = np.any(kept, axis=2)
+    missing = ~kept & valid[..., None]
+    return bands, valid, missing if missing.any() else None
 
 
 def valid_parts(values: np.ndarray, mask: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
@@ -131,16 +213,21 @@ def valid_parts(values: np.ndarray, mask: np.ndarray | None) -> tuple[np.ndarray
     array([[False,  True],
            [ True,  True]])
     """
+    bands, kept = _valid_bands(values, mask)
+    pixels = np.all(kept, axis=2)
+    if not pixels.any():
+        raise ValueError(NO_PIXEL)
+    return bands, pixels
+
+
+def _valid_bands(values: np.ndarray, mask: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
+    """Return the bands with any valid value, and what is valid in them."""
     check_values(values)
     valid = valid_elements(values, mask)
     bands = np.flatnonzero(valid.any(axis=(0, 1)))
     if len(bands) == 0:
         raise ValueError(NO_VALUE)
-    kept = valid if len(bands) == values.shape[2] else valid[..., bands]
-    pixels = np.all(kept, axis=2)
-    if not pixels.any():
-        raise ValueError(NO_PIXEL)
-    return bands, pixels
+    return bands, valid if len(bands) == values.shape[2] else valid[..., bands]
 
 
 def valid_elements(values: np.ndarray, mask: np.ndarray | None) -> np.ndarray:

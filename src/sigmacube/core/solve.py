@@ -11,6 +11,7 @@ from sigmacube.core.eigen import leading_eigenpairs
 from sigmacube.core.parallel import ParallelMap
 from sigmacube.core.rank import noise_edge
 from sigmacube.core.solvers import PatchSolution, Solver, SvdSolver
+from sigmacube.core.solvers.m_estimate import fill_bands
 from sigmacube.core.windows import Axis, WindowGrid
 
 __all__ = ["dominant_directions", "pilot_windows", "solve_windows", "spectral_energy"]
@@ -19,6 +20,10 @@ __all__ = ["dominant_directions", "pilot_windows", "solve_windows", "spectral_en
 PILOTS = 3
 # Beyond this share of the bands a block of directions costs more than LAPACK.
 LARGEST_BLOCK = 1 / 12
+# Filling missing values around a solver that knows nothing of them: how often at most, and the
+# root mean square change, in noise std, at which they stay.
+MAX_FILLS = 50
+FILL_TOLERANCE = 2e-3
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,6 +43,7 @@ def solve_windows(
     solver: Solver,
     run: ParallelMap,
     progress: Callable[[int, int], None] | None = None,
+    missing: np.ndarray | None = None,
 ) -> SolvedWindows:
     """Solve every window of a whitened cube.
 
@@ -55,14 +61,16 @@ def solve_windows(
         Parallel map over rows of windows.
     progress
         Called as ``progress(done, total)``, in windows.
+    missing
+        (row, col, band) True for missing values of valid pixels, or None.
     """
     per_row = grid.shape[1] * grid.shape[2]
     total = grid.shape[0] * per_row
 
     def solve_row(i: int) -> list[list[PatchSolution]]:
         if isinstance(solver, SvdSolver) and _grams_pay(grid):
-            return _row_by_grams(white, valid, grid, solver, i)
-        return _row_by_patches(white, valid, grid, solver, i)
+            return _row_by_grams(white, valid, missing, grid, solver, i)
+        return _row_by_patches(white, valid, missing, grid, solver, i)
 
     def report(n_rows: int) -> None:
         if progress is not None:
@@ -81,11 +89,16 @@ def _grams_pay(grid: WindowGrid) -> bool:
 
 
 def _row_by_patches(
-    white: np.ndarray, valid: np.ndarray, grid: WindowGrid, solver: Solver, i: int
+    white: np.ndarray,
+    valid: np.ndarray,
+    missing: np.ndarray | None,
+    grid: WindowGrid,
+    solver: Solver,
+    i: int,
 ) -> list[list[PatchSolution]]:
     """Solve one row of windows, patch by patch."""
     return [
-        [_solve_patch(white, valid, grid, solver, (i, j, k)) for j in range(grid.shape[1])]
+        [_solve_patch(white, valid, missing, grid, solver, (i, j, k)) for j in range(grid.shape[1])]
         for k in range(grid.shape[2])
     ]
 
@@ -93,6 +106,7 @@ def _row_by_patches(
 def _solve_patch(
     white: np.ndarray,
     valid: np.ndarray,
+    missing: np.ndarray | None,
     grid: WindowGrid,
     solver: Solver,
     window: tuple[int, int, int],
@@ -101,16 +115,62 @@ def _solve_patch(
     rows, cols, bands = grid.slices(*window)
     keep = valid[rows, cols].ravel()
     patch = white[rows, cols, bands].reshape(len(keep), -1)
+    gone = None
+    if missing is not None and missing[rows, cols, bands].any():
+        gone = missing[rows, cols, bands].reshape(patch.shape)
+        keep = keep & ~gone.all(axis=1)
     if not keep.any():
         empty = np.empty(0)
         return PatchSolution(np.empty((len(keep), 0)), empty, np.empty((patch.shape[1], 0)), 0.0)
-    kept = patch if keep.all() else patch[keep]
-    solution = check_solution(solver(kept), kept)
-    if keep.all():
-        return solution
+    everything = keep.all()
+    kept = patch if everything else patch[keep]
+    if gone is None:
+        solution = check_solution(solver(kept), kept)
+    else:
+        solution = solve_incomplete(solver, kept, gone if everything else gone[keep])
+    return solution if everything else _with_masked_pixels(solution, keep)
+
+
+def _with_masked_pixels(solution: PatchSolution, keep: np.ndarray) -> PatchSolution:
+    """Return the solution of the pixels to keep with rows of zeros for the others."""
+
+    def spread(array: np.ndarray | None) -> np.ndarray | None:
+        if array is None:
+            return None
+        whole = np.zeros((len(keep), *array.shape[1:]), dtype=array.dtype)
+        whole[keep] = array
+        return whole
+
     left = np.zeros((len(keep), solution.rank))
     left[keep] = solution.left
-    return replace(solution, left=left)
+    return replace(solution, left=left, kept=spread(solution.kept), loss=spread(solution.loss))
+
+
+def solve_incomplete(solver: Solver, patch: np.ndarray, missing: np.ndarray) -> PatchSolution:
+    """Solve a patch with missing values by a solver that may or may not know of them.
+
+    For one that does not, missing values are filled with its own estimate until that stays
+    (expectation maximisation).
+    """
+    if getattr(solver, "takes_missing", False):
+        return check_solution(solver(patch, missing=missing), patch)  # type: ignore[call-arg]
+    filled = fill_bands(patch, missing)
+    for _ in range(MAX_FILLS):
+        solution = solver(filled)
+        values = solution.estimate[missing]
+        change = np.sqrt(np.sum(np.square(values - filled[missing])) / missing.size)
+        filled[missing] = values
+        if change <= FILL_TOLERANCE:
+            break
+    kept = ~missing if solution.kept is None else solution.kept & ~missing
+    left_over = np.where(missing, 0, patch - solution.estimate)
+    return replace(
+        check_solution(solution, patch),
+        kept=kept,
+        residual=float(np.vdot(left_over, left_over)),
+        level=solution.level * float(np.sqrt(missing.size / np.count_nonzero(~missing))),
+        loss=np.einsum("nv,nv->n", left_over, left_over),
+    )
 
 
 def check_solution(solution: PatchSolution, patch: np.ndarray) -> PatchSolution:
@@ -128,7 +188,12 @@ def check_solution(solution: PatchSolution, patch: np.ndarray) -> PatchSolution:
 
 
 def _row_by_grams(
-    white: np.ndarray, valid: np.ndarray, grid: WindowGrid, solver: SvdSolver, i: int
+    white: np.ndarray,
+    valid: np.ndarray,
+    missing: np.ndarray | None,
+    grid: WindowGrid,
+    solver: SvdSolver,
+    i: int,
 ) -> list[list[PatchSolution]]:
     """Solve one row of windows from Gram matrices that neighbours share."""
     rows = grid.slices(i, 0)[0]
@@ -136,6 +201,9 @@ def _row_by_grams(
     line = []
     for j, gram in enumerate(_window_grams(strip, grid.cols)):
         cols = grid.slices(i, j)[1]
+        if missing is not None and missing[rows, cols].any():
+            line.append(_solve_patch(white, valid, missing, grid, solver, (i, j, 0)))
+            continue
         n_valid = int(np.count_nonzero(valid[rows, cols]))
         patch = strip[:, cols].reshape(-1, strip.shape[2])
         line.append(solver(patch, gram=gram, n_valid=n_valid))

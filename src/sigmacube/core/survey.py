@@ -10,18 +10,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, reduce
 from typing import Any
 
 import numpy as np
 
 from sigmacube.core.noise import Noise
 from sigmacube.core.overlap import NoiseCorrelation
-from sigmacube.core.scene import NO_PIXEL, NO_VALUE, check_values, valid_elements
+from sigmacube.core.scene import NO_VALUE, check_values, valid_elements
 from sigmacube.core.signal_noise import SignalNoise
 from sigmacube.core.windows import WindowGrid, WindowSpec
 
-__all__ = ["Read", "SettledNoise", "Survey", "find_bands", "noise_sample", "reader"]
+__all__ = [
+    "Coverage",
+    "Read",
+    "SettledNoise",
+    "Survey",
+    "find_coverage",
+    "noise_sample",
+    "reader",
+]
 
 Read = Callable[[slice, slice], tuple[np.ndarray, np.ndarray | None]]
 """Returns values (row, col, band) of a block, and their mask: True where valid, or None."""
@@ -53,14 +61,16 @@ class Survey:
 
     shape: tuple[int, int, int]
     """Shape of the cube (rows, cols, bands)."""
-    bands: np.ndarray
-    """Indices of the bands that hold valid values."""
+    coverage: Coverage
+    """Which values are there."""
     settled: SettledNoise
     """Noise of all bands."""
     window: WindowSpec
     step: WindowSpec
     start: np.ndarray | None = None
     """(bands, k) directions that dominate the scene, where the eigensolver starts."""
+    stripes: tuple[np.ndarray, np.ndarray] | None = None
+    """(cols, bands with data) and (rows, bands with data) True for striped columns and rows."""
     correlation: NoiseCorrelation | None = None
     """How kept components of pure noise are correlated; None where none are kept."""
 
@@ -72,6 +82,22 @@ class Survey:
             return self.start.shape[1]
         smaller = min(self.grid.rows.size * self.grid.cols.size, self.grid.bands.size)
         return max(smaller // 8, min(smaller, 10))
+
+    @cached_property
+    def bands(self) -> np.ndarray:
+        """Indices of the bands that hold valid values."""
+        return self.coverage.bands
+
+    @property
+    def incomplete(self) -> bool:
+        """Whether values are missing, or are set aside as striped."""
+        return self.coverage.incomplete or self.stripes is not None
+
+    def striped(self, rows: slice, cols: slice) -> np.ndarray | None:
+        """Return (row, col, band with data) True for elements of striped lines in a block."""
+        if self.stripes is None:
+            return None
+        return self.stripes[0][None, cols] | self.stripes[1][rows, None]
 
     @property
     def signal_noise(self) -> SignalNoise | None:
@@ -125,44 +151,56 @@ def reader(values: np.ndarray, mask: np.ndarray | None) -> Read:
     return read
 
 
-def find_bands(read: Read, shape: tuple[int, int, int]) -> np.ndarray:
-    """Return the bands with any valid value; there must be a pixel that is valid in all of them.
+@dataclass(frozen=True, eq=False)
+class Coverage:
+    """Which values of a scene, or of a part of it, are there."""
+
+    alive: np.ndarray
+    """(band,) True for bands with any valid value."""
+    fewest: int
+    """Valid values of the valid pixel that has the fewest."""
+
+    @classmethod
+    def look(cls, values: np.ndarray, mask: np.ndarray | None) -> Coverage:
+        """Look at a block."""
+        check_values(values)
+        valid = valid_elements(values, mask)
+        counts = np.count_nonzero(valid, axis=2)
+        fewest = int(counts.min(initial=values.shape[2], where=counts > 0))
+        return cls(np.asarray(valid.any(axis=(0, 1))), fewest)
+
+    def joined(self, other: Coverage) -> Coverage:
+        """Return the coverage of two parts."""
+        return Coverage(self.alive | other.alive, min(self.fewest, other.fewest))
+
+    @property
+    def bands(self) -> np.ndarray:
+        """Indices of the bands that hold data; there must be some."""
+        bands = np.flatnonzero(self.alive)
+        if len(bands) == 0:
+            raise ValueError(NO_VALUE)
+        return bands
+
+    @property
+    def incomplete(self) -> bool:
+        """Whether valid pixels miss values in bands that hold data."""
+        return self.fewest < int(np.count_nonzero(self.alive))
+
+
+def find_coverage(read: Read, shape: tuple[int, int, int]) -> Coverage:
+    """Look at a whole scene, strip by strip.
 
     Examples
     --------
     >>> import numpy as np
     >>> values = np.ones((2, 2, 3))
     >>> values[..., 1] = np.nan
-    >>> find_bands(reader(values, None), values.shape)
-    array([0, 2])
+    >>> found = find_coverage(reader(values, None), values.shape)
+    >>> found.bands, found.incomplete
+    (array([0, 2]), False)
     """
-    alive = np.zeros(shape[2], dtype=bool)
-    whole = False
-    for rows in strips(shape):
-        some, full = look(*read(rows, slice(0, shape[1])))
-        alive |= some
-        whole = whole or full
-    bands = np.flatnonzero(alive)
-    if len(bands) == 0:
-        raise ValueError(NO_VALUE)
-    if not whole and not _any_pixel(read, shape, bands):
-        raise ValueError(NO_PIXEL)
-    return bands
-
-
-def look(values: np.ndarray, mask: np.ndarray | None) -> tuple[np.ndarray, bool]:
-    """Return (band,) whether a block holds valid values, and whether any pixel has all of them."""
-    check_values(values)
-    valid = valid_elements(values, mask)
-    return np.asarray(valid.any(axis=(0, 1))), bool(valid.all(axis=2).any())
-
-
-def _any_pixel(read: Read, shape: tuple[int, int, int], bands: np.ndarray) -> bool:
-    """Tell whether any pixel is valid in all of some bands."""
-    if len(bands) == shape[2]:
-        return False
-    blocks = (read(rows, slice(0, shape[1])) for rows in strips(shape))
-    return any(valid_elements(*block)[..., bands].all(axis=2).any() for block in blocks)
+    found = [Coverage.look(*read(rows, slice(0, shape[1]))) for rows in strips(shape)]
+    return reduce(Coverage.joined, found)
 
 
 def strips(shape: tuple[int, int, int]) -> Iterator[slice]:

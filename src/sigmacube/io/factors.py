@@ -95,6 +95,12 @@ def add_factors(dataset: xr.Dataset, result: DenoisedCube) -> None:
         arrays["factor_band_scale"] = (
             "factor_calibrated_band", model.band_scale, "factor of a calibration on the std",
         )  # fmt: skip
+    if model.inflation is not None:
+        arrays["factor_inflation"] = (
+            ("factor_row", "factor_col", "factor_band_known"),
+            model.inflation.astype(np.float32),
+            "factor of left-out elements on the std",
+        )
     for name, (dims, values, about) in arrays.items():
         dataset[name] = (dims, values, {"long_name": about, "units": "1"})
     grid = factors.grid
@@ -142,11 +148,16 @@ def read_factors(dataset: xr.Dataset, noise: float | np.ndarray, n_bands: int) -
         weighting=str(about["weighting"]),
         stored_weights=_weights(dataset, grid),
     )
-    variance, pixel_scale, band_scale = (
+    variance, *scales = (
         None if name not in dataset else dataset[name].values.astype(np.float64)
-        for name in ("factor_noise_variance", "factor_pixel_scale", "factor_band_scale")
+        for name in (
+            "factor_noise_variance",
+            "factor_pixel_scale",
+            "factor_band_scale",
+            "factor_inflation",
+        )
     )
-    return ErrorModel(factors, variance, bands, n_bands, pixel_scale, band_scale)
+    return ErrorModel(factors, variance, bands, n_bands, *scales)
 
 
 def _unpacked(dataset: xr.Dataset, grid: WindowGrid) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -45,10 +45,14 @@ def create_arrays(job: Job) -> None:
     chunk_rows, chunk_cols, chunk_bands = job.tiles.chunks
     chunks = (chunk_bands, chunk_rows, chunk_cols)
     dims = job.settings["dims"]
-    empty = da.full((bands, rows, cols), np.nan, dtype=job.settings["dtype"], chunks=chunks)
-    variables = dict.fromkeys(job.names.values(), ((dims[2], *dims[:2]), empty))
-    fill = np.array(np.nan, job.settings["dtype"])[()]
-    encoding = {name: {"chunks": chunks, "_FillValue": fill} for name in variables}
+    order, kind = (dims[2], *dims[:2]), job.settings["dtype"]
+    empty = da.full((bands, rows, cols), np.nan, dtype=kind, chunks=chunks)
+    variables = dict.fromkeys(job.names.values(), (order, empty))
+    fill = np.array(np.nan, kind)[()]
+    encoding: dict[str, Any] = {n: {"chunks": chunks, "_FillValue": fill} for n in variables}
+    if "rejected" in job.names:
+        variables["rejected"] = (order, da.zeros_like(empty, dtype=np.int8))
+        encoding["rejected"]["_FillValue"] = None
     _clear(job, keep=set())
     xr.Dataset(variables).to_zarr(
         job.store, mode="a", compute=False, zarr_format=3, consolidated=False, encoding=encoding
@@ -132,7 +136,9 @@ def _write_files(job: Job, path: Path) -> None:
     """Write netCDF, ENVI or GeoTIFF in order, under other names, and rename them."""
     writer = io._writer(path)
     uncertainty = job.options.uncertainty
-    finals: list[Path] = writer.files(path, uncertainty=uncertainty, rejected=False)
+    finals: list[Path] = writer.files(
+        path, uncertainty=uncertainty, rejected="rejected" in job.names
+    )
     every: list[Path] = writer.files(path, uncertainty=True, rejected=True)
     folder = Path(job.folder.place, "output")
     remove(folder)
@@ -162,6 +168,7 @@ def _result(job: Job, *, lazy: bool) -> StoredResult:
         noise=survey.noise,
         noise_scale=maps.get("noise_scale"),
         residual_ratio=maps["residual_ratio"],
+        rejected=cubes.get("rejected"),
         wavelengths=source.wavelengths,
         metadata=dict(source.metadata),
         settings=job.options.described(survey),

@@ -20,8 +20,8 @@ import numpy as np
 from sigmacube.core.overlap import NoiseCorrelation
 from sigmacube.core.parallel import parallel
 from sigmacube.core.signal_noise import SignalNoise
-from sigmacube.core.survey import SettledNoise, Survey
-from sigmacube.pipeline import Options, Part, per_window, solve_part
+from sigmacube.core.survey import Coverage, SettledNoise, Survey
+from sigmacube.pipeline import Options, Part, per_window, sets_aside, solve_part
 from sigmacube.scale.faults import passing
 from sigmacube.scale.folder import Folder
 from sigmacube.scale.origin import Origin
@@ -108,11 +108,12 @@ class Job:
         table = found.get("correlation")
         return Survey(
             shape=tuple(int(size) for size in found["shape"]),  # type: ignore[arg-type]
-            bands=found["bands"],
+            coverage=Coverage(found["alive"], int(found["fewest"])),
             settled=_noise_from(found),
             window=options.window,
             step=options.step,
             start=found.get("start"),
+            stripes=(found["columns"], found["rows"]) if "columns" in found else None,
             correlation=None if table is None else NoiseCorrelation(table),
         )
 
@@ -131,11 +132,14 @@ class Job:
         """Keep the survey for the workers, and for a run that goes on later."""
         arrays: dict[str, Any] = {
             "shape": survey.shape,
-            "bands": survey.bands,
+            "alive": survey.coverage.alive,
+            "fewest": survey.coverage.fewest,
             **_noise_arrays(survey.settled),
             "tile": tile,
             "digest": digest,
         }
+        if survey.stripes is not None:
+            arrays["columns"], arrays["rows"] = survey.stripes
         if survey.start is not None:
             arrays["start"] = survey.start
         if survey.correlation is not None:
@@ -159,12 +163,18 @@ class Job:
     def names(self) -> dict[str, str]:
         """Names of the cubes in the store, by what they hold."""
         name = self.settings["name"]
-        both = {"estimate": name, "std": f"{name}_uncertainty"}
-        return both if self.options.uncertainty else {"estimate": name}
+        names = {"estimate": name}
+        if self.options.uncertainty:
+            names["std"] = f"{name}_uncertainty"
+        if sets_aside(self.options):
+            names["rejected"] = "rejected"
+        return names
 
     def write(self, tile: Tile, part: Part) -> list[int]:
         """Write a tile's cubes to the store; return their checksums."""
-        cubes = {"estimate": part.estimate, "std": part.std}
+        nothing = np.broadcast_to(np.int8(0), part.estimate.shape)
+        rejected = nothing if part.left_out is None else part.left_out
+        cubes = {"estimate": part.estimate, "std": part.std, "rejected": rejected}
         sums = []
         for number, (what, array) in enumerate(self.arrays.items()):
             cube = np.moveaxis(np.asarray(cubes[what]), 2, 0)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, reduce
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,11 +18,10 @@ from sigmacube.core.parallel import parallel
 from sigmacube.core.scene import broadcast_mask, check_values
 from sigmacube.core.solve import pilot_windows
 from sigmacube.core.survey import (
+    Coverage,
     Read,
     SettledNoise,
     Survey,
-    find_bands,
-    look,
     noise_regions,
     strips,
 )
@@ -30,10 +29,12 @@ from sigmacube.io.dataset import dataarray_mask, describe
 from sigmacube.pipeline import (
     Options,
     extent,
+    is_robust,
     keeps_noise,
     part_grid,
     per_window,
     pool_correlation,
+    sets_aside,
     settle_noise,
     solve_part,
     take_survey,
@@ -57,13 +58,13 @@ class LazyResult(StoredResult):
     """A result of Dask arrays, one chunk per tile."""
 
     middle: tuple[Any, ...] = ()
-    """Delayed estimate, std, ranks, residual ratio and noise scale of the tile in the middle."""
+    """Delayed estimate, std, ranks, residual ratio, noise scale and rejected of the middle tile."""
 
     def representative(self) -> DenoisedCube:
         """Return the tile in the middle, computed."""
         import dask
 
-        estimate, std, ranks, ratio, scale = dask.compute(*self.middle)
+        estimate, std, ranks, ratio, scale, _ = dask.compute(*self.middle)
         return DenoisedCube(
             estimate,
             std,
@@ -176,35 +177,34 @@ def _survey(blocks: _Blocks, noise: Any, options: Options) -> Survey:
     regions = [region for line in noise_regions(shape) for region in line]
     level = blocks.call(_settle, regions, shape, noise, options)
     found, settled = dask.compute(looks, level)
-    alive = np.any([some for some, _ in found], axis=0)
-    full = any(full for _, full in found)
-    bands = np.flatnonzero(alive)
-    if not full:  # rare: dead bands, or no data at all, which this reports
-        bands = dask.compute(blocks.call(find_bands, whole, shape))[0]
-    bare = Survey(shape, bands, settled, options.window, options.step)
-    pilots = [
+    coverage = reduce(Coverage.joined, found)
+    bare = Survey(shape, coverage, settled, options.window, options.step)
+    regions = [
         extent(bare, bare.grid.part((i, i + 1), (j, j + 1))) for i, j in pilot_windows(bare.grid)
     ]
-    if pilots:
-        survey = dask.compute(blocks.call(_take_survey, pilots, shape, settled, options, bands))[0]
-    else:
-        survey = bare
+    if is_robust(options):
+        regions = [(slice(0, shape[0]), slice(0, shape[1]))]  # stripes run through all of it
+    if not regions:
+        regions = whole[:1]
+    task = blocks.call(_take_survey, regions, shape, settled, options, coverage)
+    survey = dask.compute(task)[0]
     return _with_correlation(blocks, survey, options)
 
 
 def _settle(read: Read, shape: tuple[int, int, int], noise: Any, options: Options) -> SettledNoise:
-    return settle_noise(read, shape, noise, window=options.window, workers=1)
+    robust = is_robust(options)
+    return settle_noise(read, shape, noise, window=options.window, workers=1, impulses=robust)
 
 
-def _look(read: Read, region: Region) -> tuple[np.ndarray, bool]:
-    return look(*read(*region))
+def _look(read: Read, region: Region) -> Coverage:
+    return Coverage.look(*read(*region))
 
 
 def _take_survey(
-    read: Read, shape: tuple[int, int, int], noise: Any, options: Options, bands: np.ndarray
+    read: Read, shape: tuple[int, int, int], noise: Any, options: Options, coverage: Coverage
 ) -> Survey:
     with parallel(1) as run:
-        return take_survey(read, shape, noise, options, run, bands=bands)
+        return take_survey(read, shape, noise, options, run, coverage=coverage)
 
 
 def _with_correlation(blocks: _Blocks, survey: Survey, options: Options) -> Survey:
@@ -223,7 +223,7 @@ def _pool(read: Read, survey: Survey, options: Options) -> Survey:
 
 def _delayed_tile(blocks: _Blocks, survey: Survey, options: Options, tile: Tile) -> Any:
     region = extent(survey, part_grid(survey, tile.rows, tile.cols))
-    return blocks.call(_solve_tile, [region], survey, options, tile, nout=5)
+    return blocks.call(_solve_tile, [region], survey, options, tile, nout=6)
 
 
 def _solve_tile(read: Read, survey: Survey, options: Options, tile: Tile) -> tuple[Any, ...]:
@@ -232,7 +232,10 @@ def _solve_tile(read: Read, survey: Survey, options: Options, tile: Tile) -> tup
     here = tile.windows_in(survey.grid, part.factors.grid)
     maps = (part.factors.ranks, part.factors.residual_ratio)
     windows = (per_window(map_)[here] for map_ in maps)
-    return part.estimate, part.std, *windows, part.noise_scale
+    rejected = part.left_out
+    if rejected is None:
+        rejected = np.zeros(part.estimate.shape, dtype=bool)
+    return part.estimate, part.std, *windows, part.noise_scale, rejected
 
 
 def _assembled(
@@ -268,4 +271,5 @@ def _assembled(
         "ranks": joined(2, np.int64, True, layers),
         "residual_ratio": joined(3, np.float64, True, layers),
         "noise_scale": joined(4, np.float64, False, ()) if scaled else None,
+        "rejected": joined(5, bool, False, bands) if sets_aside(options) else None,
     }

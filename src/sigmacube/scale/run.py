@@ -15,9 +15,9 @@ import numpy as np
 from sigmacube import io
 from sigmacube._version import __version__
 from sigmacube.core.parallel import parallel
-from sigmacube.core.survey import Survey, find_bands
+from sigmacube.core.survey import Survey, find_coverage
 from sigmacube.io import dataset as labelled
-from sigmacube.pipeline import Options, pool_correlation, take_survey
+from sigmacube.pipeline import Options, pool_correlation, sets_aside, take_survey
 from sigmacube.scale.execute import check_execution, run_tiles
 from sigmacube.scale.faults import passing
 from sigmacube.scale.finish import create_arrays, window_maps, write_output
@@ -143,7 +143,7 @@ def denoise_file(
     output = _absolute(output)
     folder = Folder(run_folder(output))
     settings = _settings(origin, output, options, noise, dtype, wanted)
-    begin = _enter(folder, output, uncertainty, resume=resume, overwrite=overwrite)
+    begin = _enter(folder, output, options, resume=resume, overwrite=overwrite)
     if begin is None:
         return Outcome(output)
     with folder.locked():
@@ -195,7 +195,7 @@ def run_folder(output: str) -> str:
 
 
 def _enter(
-    folder: Folder, output: str, uncertainty: bool, *, resume: bool, overwrite: bool
+    folder: Folder, output: str, options: Options, *, resume: bool, overwrite: bool
 ) -> bool | None:
     """Return whether to begin anew; None where nothing is left to do."""
     there = folder.exists()
@@ -210,7 +210,7 @@ def _enter(
     if finished or (goes_on and _is_renamed(folder, output)):
         _close(folder)
         return None
-    _check_output(output, uncertainty, overwrite=overwrite or goes_on)
+    _check_output(output, options.uncertainty, sets_aside(options), overwrite=overwrite or goes_on)
     if goes_on:
         return False
     if there:
@@ -233,9 +233,9 @@ def _is_renamed(folder: Folder, output: str) -> bool:
     return made and not (folder.local / "cube.zarr").exists() and Path(output).exists()
 
 
-def _check_output(output: str, uncertainty: bool, *, overwrite: bool) -> None:
+def _check_output(output: str, uncertainty: bool, rejected: bool, *, overwrite: bool) -> None:
     if not is_address(output):
-        io.output_files(output, uncertainty=uncertainty, overwrite=overwrite)
+        io.output_files(output, uncertainty=uncertainty, rejected=rejected, overwrite=overwrite)
     elif not output.lower().endswith(".zarr"):
         raise ValueError(f"{output}: only Zarr stores (.zarr) are written to an address.")
     elif not overwrite and Folder(f"{output}").read("zarr.json") is not None:
@@ -320,7 +320,7 @@ def _compare_values(job: Job, origin: Origin) -> None:
     shape = origin.open().shape
     hashed = Hashed(origin.read)
     if shape == job.survey.shape:
-        find_bands(hashed, shape)
+        find_coverage(hashed, shape)
     if hashed.hexdigest() != job.digest:
         raise ValueError(
             f"{origin.place}: changed since the run was begun, so --resume would mix two inputs. "
@@ -343,9 +343,9 @@ def _prepare(
         shape = origin.open().shape
         hashed = Hashed(origin.read)
         with parallel(threads) as run:
-            bands = find_bands(hashed, shape)
+            coverage = find_coverage(hashed, shape)
             survey = take_survey(
-                origin.read, shape, noise, options, run, bands=bands, workers=threads
+                origin.read, shape, noise, options, run, coverage=coverage, workers=threads
             )
             if tile is None or memory is not None:
                 budget = parse_memory(DEFAULT_MEMORY) if memory is None else memory

@@ -32,6 +32,14 @@ class PatchSolution:
     """V (bands, rank), orthonormal columns."""
     residual: float = np.nan
     """Sum of squares of patch minus estimate over its valid elements."""
+    kept: np.ndarray | None = None
+    """(pixels, bands) True for the elements the estimate rests on; None means all of them."""
+    inflation: float = 1.0
+    """Variance of the estimate over that of least squares on the kept elements, κ in theory."""
+    level: float = 1.0
+    """Noise std of the matrix that was decomposed; above one where elements are left out."""
+    loss: np.ndarray | None = None
+    """(pixels,) bounded sum of squares left of every spectrum; None takes it from the factors."""
 
     @property
     def rank(self) -> int:
@@ -65,7 +73,12 @@ class PatchSolution:
 
 
 class Solver(Protocol):
-    """A callable that turns one patch of unit noise into its low-rank estimate."""
+    """A callable that turns one patch of unit noise into its low-rank estimate.
+
+    A solver whose attribute ``takes_missing`` is true is called with ``missing=`` as well, a
+    (pixels, bands) array, True where a value is missing, where there are such values. Any other
+    solver is called on patches whose missing values have been filled in.
+    """
 
     def __call__(self, patch: np.ndarray) -> PatchSolution:
         """Solve one patch (pixels, bands), whitened so that its noise has unit variance."""

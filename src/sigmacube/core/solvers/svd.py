@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from sigmacube.core.eigen import leading_eigenpairs
 from sigmacube.core.rank import count_signal, noise_edge
 from sigmacube.core.solvers.base import PatchSolution
+from sigmacube.core.solvers.low_rank import working_precision
+from sigmacube.core.solvers.m_estimate import Observed, full_influence, settle, to_solution
+from sigmacube.core.solvers.weighted import alternate
 
 __all__ = ["SvdSolver"]
 
 # The square of the noise edge, relative to the sum of all squares, below which a float64 Gram
 # matrix no longer resolves the noise floor and the patch itself is decomposed.
 GRAM_RESOLUTION = 1e-11
+# A fit around missing values has settled when a step moves it by less than so many noise std.
+MISSING_TOLERANCE = 1e-3
 
 
 @dataclass(frozen=True)
@@ -41,10 +46,13 @@ class SvdSolver:
     rank: int | str = "auto"
     start: np.ndarray | None = None
 
+    takes_missing = True
+
     def __call__(
         self,
         patch: np.ndarray,
         *,
+        missing: np.ndarray | None = None,
         gram: np.ndarray | None = None,
         n_valid: int | None = None,
     ) -> PatchSolution:
@@ -54,11 +62,16 @@ class SvdSolver:
         ----------
         patch
             The patch; masked pixels are rows of zeros.
+        missing
+            (pixels, bands) True where a value is missing; the others are then fitted by least
+            squares. ``gram`` and ``n_valid`` play no part in that.
         gram
             patchᵀ patch, where neighbouring windows share its computation.
         n_valid
             How many pixels are not masked; all of them by default.
         """
+        if missing is not None:
+            return self._incomplete(patch, missing)
         energy = float(np.vdot(patch, patch)) if gram is None else float(np.trace(gram))
         edge = noise_edge(len(patch) if n_valid is None else n_valid, patch.shape[1])
         if energy == 0.0:
@@ -80,6 +93,15 @@ class SvdSolver:
         values, vectors = leading_eigenpairs(gram, count=int(self.rank))
         real = values > 1e-14 * values[0]  # a patch of lower rank than asked for
         return values[real], vectors[:, real]
+
+    def _incomplete(self, patch: np.ndarray, missing: np.ndarray) -> PatchSolution:
+        work, kept = working_precision(patch), ~missing
+        data = Observed.create(work, missing)
+        state = settle(data, full_influence, self.rank, 10 * MISSING_TOLERANCE)
+        low = alternate(work, kept, state.low, MISSING_TOLERANCE)
+        solution = to_solution(patch, missing, low, kept, 0.0, 1.0, bound=np.inf)
+        share = np.count_nonzero(kept) / kept.size
+        return replace(solution, inflation=1.0, level=float(1 / np.sqrt(share)))
 
     def _by_patch(self, patch: np.ndarray, edge: float, energy: float) -> PatchSolution:
         left, d, right = np.linalg.svd(patch, full_matrices=False)

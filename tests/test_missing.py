@@ -1,0 +1,205 @@
+"""Missing values: estimated, with a standard deviation that says so."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import sigmacube as sc
+from conftest import low_rank_cube
+from sigmacube.io.factors import add_factors, read_factors
+
+NAMES = ("svd", "robust", "godec", "ssgodec", "rpca")
+NOISE = 0.1
+
+
+@pytest.fixture(scope="module")
+def truth() -> np.ndarray:
+    return 3 + low_rank_cube((26, 31, 40), 2, np.random.default_rng(1))
+
+
+@pytest.fixture(scope="module")
+def noisy(truth: np.ndarray) -> np.ndarray:
+    return truth + np.random.default_rng(2).normal(scale=NOISE, size=truth.shape)
+
+
+@pytest.fixture(scope="module")
+def holes(truth: np.ndarray) -> np.ndarray:
+    return np.random.default_rng(3).random(truth.shape) < 0.1
+
+
+def run(cube: np.ndarray, **options: object) -> sc.DenoisedCube:
+    return sc.denoise(cube, options.pop("noise", NOISE), window=12, step=6, **options)
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("solver", NAMES)
+def test_missing_values_are_covered(
+    truth: np.ndarray, noisy: np.ndarray, holes: np.ndarray, solver: str
+) -> None:
+    result = run(np.where(holes, np.nan, noisy), solver=solver)
+    error = np.abs(result.estimate - truth)
+    if solver == "rpca":  # its form is approximate
+        assert np.mean(error[holes] <= 1.96 * result.std[holes]) > 0.85
+        return
+    # Some 3000 missing elements share their errors with a few hundred independent ones.
+    assert np.mean(error[holes] <= 1.96 * result.std[holes]) == pytest.approx(0.95, abs=0.025)
+    assert result.std[holes].mean() > 1.02 * result.std[~holes].mean()
+
+
+@pytest.mark.statistical
+def test_dead_run_has_a_larger_std(truth: np.ndarray) -> None:
+    dead = np.zeros(truth.shape, dtype=bool)
+    dead[:, 14, 5:30] = True
+    inside, claimed, ratio = [], [], []
+    for trial in range(8):
+        noise = np.random.default_rng(100 + trial).normal(scale=NOISE, size=truth.shape)
+        result = run(np.where(dead, np.nan, truth + noise))
+        error = np.abs(result.estimate - truth)[dead]
+        plain = result.std / result.error_model.inflation
+        inside.append(np.mean(error <= 1.96 * result.std[dead]))
+        claimed.append(np.mean(error <= 1.96 * plain[dead]))
+        ratio.append(result.std[dead].mean() / result.std[:, 13].mean())
+    # One trial spreads by .022, as its elements share few independent errors.
+    assert np.mean(inside) == pytest.approx(0.95, abs=0.025)
+    assert np.mean(ratio) > 1.2
+    # Control: the form for complete windows claims too little there.
+    assert np.mean(claimed) < 0.85
+
+
+def test_complete_cube_takes_the_plain_path(noisy: np.ndarray) -> None:
+    result = run(noisy)
+    assert result.error_model.inflation is None
+    assert result.error_model.factors.selection is None
+    assert result.rejected is None
+
+
+def test_far_away_windows_do_not_notice(noisy: np.ndarray) -> None:
+    holed = noisy.copy()
+    holed[2, 3, 5] = np.nan
+    plain, other = run(noisy), run(holed)
+    # The eigensolver starts from directions of the whole scene, good to 1e-8.
+    np.testing.assert_allclose(plain.estimate[20:, 24:], other.estimate[20:, 24:], atol=1e-7)
+    np.testing.assert_allclose(plain.std[20:, 24:], other.std[20:, 24:], rtol=1e-6)
+
+
+def test_mask_and_nan_are_the_same(noisy: np.ndarray, holes: np.ndarray) -> None:
+    one, two = run(np.where(holes, np.nan, noisy)), run(noisy, mask=~holes)
+    np.testing.assert_array_equal(one.estimate, two.estimate)
+    np.testing.assert_array_equal(one.std, two.std)
+
+
+@pytest.mark.parametrize("solver", ["svd", "robust"])
+def test_missing_altogether_stays_nan(noisy: np.ndarray, holes: np.ndarray, solver: str) -> None:
+    cube = np.where(holes, np.nan, noisy)
+    cube[4, 6] = np.nan
+    cube[..., 11] = np.nan
+    result = run(cube, solver=solver)
+    gone = np.isnan(result.estimate)
+    np.testing.assert_array_equal(gone, np.isnan(result.std))
+    assert gone[4, 6].all()
+    assert gone[..., 11].all()
+    gone[4, 6] = False
+    gone[..., 11] = False
+    assert not gone.any()
+
+
+def test_band_that_no_window_over_a_pixel_has_seen(noisy: np.ndarray) -> None:
+    cube = noisy.copy()
+    cube[:18, :, 7] = np.nan
+    result = run(cube)
+    gone = np.isnan(result.estimate)
+    assert gone[:6, :, 7].all()  # only windows 0:12 and 6:18 cover these rows
+    assert not gone[18:, :, 7].any()
+    gone[:18, :, 7] = False
+    assert not gone.any()
+
+
+@pytest.mark.parametrize("solver", ["svd", "robust"])
+def test_std_is_that_of_functionals(noisy: np.ndarray, holes: np.ndarray, solver: str) -> None:
+    result = run(np.where(holes, np.nan, noisy), solver=solver)
+    row, col, band = np.argwhere(holes)[40]
+    one = result.functional_std({(row, col, band): 1.0})
+    assert one == pytest.approx(result.std[row, col, band], rel=1e-4)
+    diagonal = np.diag(result.spectral_cov(row, col))
+    np.testing.assert_allclose(np.sqrt(diagonal), result.std[row, col], rtol=1e-4)
+
+
+def test_windows_that_cut_the_bands(truth: np.ndarray, noisy: np.ndarray) -> None:
+    cube = noisy.copy()
+    cube[5, 8, :30] = np.nan
+    result = sc.denoise(cube, NOISE, window=(12, 12, 20), step=(6, 6, 10))
+    error = np.abs(result.estimate - truth)
+    assert np.isnan(result.estimate[5, 8, :10]).all()  # no band window over them has seen it
+    known = np.isfinite(result.estimate)
+    assert np.mean(error[known] < 5 * result.std[known]) > 0.999
+
+
+def test_own_solver_gets_filled_patches(noisy: np.ndarray, holes: np.ndarray) -> None:
+    def own(patch: np.ndarray) -> sc.PatchSolution:
+        assert np.isfinite(patch).all()
+        left, d, right = np.linalg.svd(patch, full_matrices=False)
+        return sc.PatchSolution(left[:, :3], d[:3], right[:3].T)
+
+    mine = run(np.where(holes, np.nan, noisy), solver=own)
+    ours = run(np.where(holes, np.nan, noisy), rank=3)
+    assert np.sqrt(np.mean((mine.estimate - ours.estimate) ** 2)) < 0.1 * NOISE
+
+
+@pytest.mark.parametrize("solver", ["svd", "robust"])
+def test_correlated_noise(truth: np.ndarray, solver: str) -> None:
+    bands = np.arange(truth.shape[2])
+    covariance = NOISE**2 * 0.6 ** np.abs(bands[:, None] - bands)
+    observed = sc.synthetic.add_noise(truth, covariance, rng=5)
+    holes = np.random.default_rng(6).random(truth.shape) < 0.05
+    observed[holes] = np.nan
+    result = run(observed, noise=covariance, solver=solver)
+    error = np.abs(result.estimate - truth)
+    assert np.mean(error[~holes] <= 1.96 * result.std[~holes]) == pytest.approx(0.95, abs=0.03)
+    assert np.mean(error[holes] <= 1.96 * result.std[holes]) > 0.88
+
+
+@pytest.mark.parametrize("solver", ["svd", "robust"])
+def test_workers_do_not_change_the_result(
+    noisy: np.ndarray, holes: np.ndarray, solver: str
+) -> None:
+    cube = np.where(holes, np.nan, noisy)
+    one, two = (run(cube, solver=solver, workers=n) for n in (1, 2))
+    np.testing.assert_array_equal(one.estimate, two.estimate)
+    np.testing.assert_array_equal(one.std, two.std)
+
+
+def test_noise_is_estimated_around_holes_and_impulses(truth: np.ndarray) -> None:
+    clean = np.tile(truth, (2, 2, 1))
+    holed = clean + np.random.default_rng(7).normal(scale=NOISE, size=clean.shape)
+    rng = np.random.default_rng(8)
+    holed[rng.random(holed.shape) < 0.05] = np.nan
+    plain = sc.denoise(holed, "regression", window=12, step=6)
+    assert np.median(plain.noise) == pytest.approx(NOISE, rel=0.15)
+    holed[rng.random(holed.shape) < 0.05] = 9.0
+    robust = sc.denoise(holed, "regression", window=12, step=6, solver="robust")
+    # Values taken from two pixels away differ by signal, too.
+    assert np.median(robust.noise) == pytest.approx(NOISE, rel=0.3)
+
+
+def test_bands_combined_at_a_pixel(noisy: np.ndarray, holes: np.ndarray) -> None:
+    """The quick form for whole maps takes the inflation apart into pixels and bands."""
+    model = run(np.where(holes, np.nan, noisy)).error_model
+    weights = np.zeros((1, noisy.shape[2]))
+    weights[0, 10:20] = 0.1
+    quick = model.band_covariance(weights, weights)[8, 9, 0]
+    cube = np.zeros(noisy.shape)
+    cube[8, 9] = weights[0]
+    assert quick == pytest.approx(model.functional_variance(cube), rel=0.1)
+    plain = run(noisy).error_model.band_covariance(weights, weights)[8, 9, 0]
+    assert quick > 1.03 * plain
+
+
+def test_files_know_what_was_left_out(noisy: np.ndarray, holes: np.ndarray) -> None:
+    result = run(np.where(holes, np.nan, noisy), solver="robust")
+    dataset = result.to_xarray()
+    add_factors(dataset, result)
+    again = read_factors(dataset, NOISE, noisy.shape[2])
+    row, col, band = np.argwhere(holes)[40]
+    one = again.functional_variance({(row, col, band): 1.0})
+    assert np.sqrt(one) == pytest.approx(result.std[row, col, band], rel=1e-3)
