@@ -11,7 +11,7 @@ import numpy as np
 from sigmacube._version import __version__
 from sigmacube.core.factors import Factors
 from sigmacube.core.functionals import ErrorModel
-from sigmacube.core.impulses import advice_on_impulses
+from sigmacube.core.impulses import advice_on_impulses, advice_on_ranks
 from sigmacube.core.incomplete import Incompleteness, incompleteness
 from sigmacube.core.leave_one_out import SolvedScene, band_spread, leave_one_out
 from sigmacube.core.overlap import combine
@@ -193,7 +193,9 @@ def denoise(
     }
     estimate = scene.to_output(estimate)
     if isinstance(solve, SvdSolver):
-        advice = advice_on_impulses(source.values, estimate, scene.std_of_elements())
+        advice = advice_on_impulses(
+            source.values, estimate, scene.std_of_elements()
+        ) or advice_on_ranks(scene, factors.ranks)
         settings |= {} if advice is None else {"advice": advice}
     rejected = _rejected(scene, missing, incomplete, solve)
     if rejected is not None:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-__all__ = ["advice_on_impulses"]
+from sigmacube.core.scene import Scene
+from sigmacube.core.solvers.robust import RobustSolver
+
+__all__ = ["advice_on_impulses", "advice_on_ranks"]
 
 # Residuals beyond this many noise std: one Gaussian residual in two million.
 WILD = 5.0
@@ -12,6 +15,50 @@ WILD = 5.0
 NOTABLE = 1e-4
 # Elements that are looked at, roughly.
 SAMPLE = 400_000
+# From this share of the largest possible rank on, windows are looked at again; how many of them,
+# and from which share of left-out elements on the user is told.
+LARGE_RANK_SHARE = 1 / 3
+WINDOWS = 3
+NOTABLE_IN_WINDOWS = 0.002
+
+
+def advice_on_ranks(scene: Scene, ranks: np.ndarray) -> str | None:
+    """Return what to tell a user whose windows took impulses for signal; None if they did not.
+
+    Many impulses leave no wild residuals: they lift singular values over the noise edge, and the
+    rank takes them all in. Where it holds a large share of the bands, a few windows are solved
+    again by the robust solver.
+
+    Parameters
+    ----------
+    scene
+        The scene.
+    ranks
+        Ranks of its windows.
+    """
+    rows, cols, bands = scene.grid.window
+    typical = float(np.median(ranks))
+    if typical <= LARGE_RANK_SHARE * min(rows * cols, bands):
+        return None
+    white = scene.scaled()
+    shares = []
+    for i, j in zip(*(np.linspace(0, n - 1, WINDOWS).astype(int) for n in scene.grid.shape[:2]),
+                    strict=True):  # fmt: skip
+        where = scene.grid.slices(int(i), int(j))
+        whole = scene.valid[where[:2]].ravel()
+        patch = white[where].reshape(len(whole), -1)[whole]
+        if len(patch) < 2:
+            continue
+        solution = RobustSolver()(patch)
+        if solution.kept is not None and solution.rank < typical / 2:
+            shares.append(1 - float(solution.kept.mean()))
+    if len(shares) == 0 or np.median(shares) < NOTABLE_IN_WINDOWS:
+        return None
+    return (
+        f"Windows need {typical:.0f} components, but fewer than half of that where "
+        f"{100 * float(np.median(shares)):.2g} % of the elements are set aside: impulses. "
+        "solver='robust' sets them aside."
+    )
 
 
 def advice_on_impulses(
