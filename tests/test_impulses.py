@@ -63,8 +63,9 @@ def test_rejected_share_of_svd_is_zero(truth: np.ndarray) -> None:
 def test_svd_suggests_robust_where_there_are_impulses(truth: np.ndarray) -> None:
     plain = sc.synthetic.add_noise(truth, NOISE, rng=7)
     assert "advice" not in run(plain).settings
-    wild = sc.synthetic.add_noise(truth, NOISE, impulses=0.02, rng=7)
-    assert "solver='robust'" in run(wild).settings["advice"]
+    for share in (0.005, 0.02, 0.15):
+        wild = sc.synthetic.add_noise(truth, NOISE, impulses=share, rng=7)
+        assert "solver='robust'" in run(wild).settings["advice"]
 
 
 def test_dead_lines_are_removed(truth: np.ndarray) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -12,7 +12,7 @@ import numpy as np
 from sigmacube._version import __version__
 from sigmacube.core.factors import Factors
 from sigmacube.core.functionals import ErrorModel
-from sigmacube.core.impulses import advice_on_impulses
+from sigmacube.core.impulses import advice_on_impulses, advice_on_ranks
 from sigmacube.core.leave_one_out import SolvedScene, band_spread, leave_one_out
 from sigmacube.core.noise import SEGMENT
 from sigmacube.core.overlap import (
@@ -191,7 +191,9 @@ def denoise(
     if sets_aside(options) and part.left_out is not None:
         settings["rejected_share"] = float(part.left_out.mean())
     if options.solver == "svd":
-        advice = advice_on_impulses(source.values, part.estimate, part.noise_std)
+        advice = advice_on_impulses(
+            source.values, part.estimate, part.noise_std
+        ) or advice_on_ranks(_few_patches(read, survey), part.factors.ranks, survey.grid)
         settings |= {} if advice is None else {"advice": advice}
     result = DenoisedCube(
         estimate=part.estimate,
@@ -488,6 +490,14 @@ def _load_block(read: Read, survey: Survey, rows: slice, cols: slice) -> Scene:
         signal_noise=survey.signal_noise,
         striped=survey.striped(rows, wide),
     )
+
+
+def _few_patches(read: Read, survey: Survey) -> Iterator[np.ndarray]:
+    """Yield (pixel, band) values over their noise of three windows across the scene."""
+    rows, cols = (np.linspace(0, n - 1, 3).astype(int).tolist() for n in survey.grid.shape[:2])
+    for i, j in zip(rows, cols, strict=True):
+        scene = _load(read, survey, survey.grid.part((i, i + 1), (j, j + 1)))
+        yield scene.scaled()[scene.valid]
 
 
 def keeps_noise(options: Options, survey: Survey) -> bool:

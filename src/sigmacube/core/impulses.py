@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 
-__all__ = ["advice_on_impulses"]
+from sigmacube.core.solvers.robust import RobustSolver
+from sigmacube.core.windows import WindowGrid
+
+__all__ = ["advice_on_impulses", "advice_on_ranks"]
 
 # Residuals beyond this many noise std: one Gaussian residual in two million.
 WILD = 5.0
@@ -12,6 +17,47 @@ WILD = 5.0
 NOTABLE = 1e-4
 # Elements that are looked at, roughly.
 SAMPLE = 400_000
+# From this share of the largest possible rank on, windows are looked at again; and from which
+# share of left-out elements on the user is told.
+LARGE_RANK_SHARE = 1 / 3
+NOTABLE_IN_WINDOWS = 0.002
+
+
+def advice_on_ranks(
+    patches: Iterable[np.ndarray], ranks: np.ndarray, grid: WindowGrid
+) -> str | None:
+    """Return what to tell a user whose windows took impulses for signal; None if they did not.
+
+    Many impulses leave no wild residuals: they lift singular values over the noise edge, and the
+    rank takes them all in. Where it holds a large share of the bands, a few windows are solved
+    again by the robust solver.
+
+    Parameters
+    ----------
+    patches
+        (pixel, band) values over their noise of a few windows; read only where ranks are large.
+    ranks
+        Ranks of all windows.
+    grid
+        The windows.
+    """
+    rows, cols, bands = grid.window
+    typical = float(np.median(ranks))
+    if typical <= LARGE_RANK_SHARE * min(rows * cols, bands):
+        return None
+    solutions = [RobustSolver()(patch) for patch in patches if len(patch) > 1]
+    shares = [
+        1 - float(solution.kept.mean())
+        for solution in solutions
+        if solution.kept is not None and solution.rank < typical / 2
+    ]
+    if len(shares) == 0 or np.median(shares) < NOTABLE_IN_WINDOWS:
+        return None
+    return (
+        f"Windows need {typical:.0f} components, but fewer than half of that where "
+        f"{100 * float(np.median(shares)):.2g} % of the elements are set aside: impulses. "
+        "solver='robust' sets them aside."
+    )
 
 
 def advice_on_impulses(
