@@ -30,8 +30,8 @@ TOLERANCE_NM = 20.0
 """How far the nearest band may lie from the wavelength that an expression names."""
 
 # Where the second-order part of the variance exceeds this share of the first order, or the
-# second-order bias this share of sigma, the linear sigma is no longer right to 5 %. Measured with
-# benchmarks/products.py (decision record 0015).
+# second-order bias this share of sigma, the linear sigma is refused. The first was chosen by eye
+# from one exploratory run (decision record 0015); the other two are round numbers.
 MOST_CURVATURE = 0.01
 MOST_BIAS = 0.2
 # Closer than this many sigma to the bend of abs(), its derivative says nothing.
