@@ -162,7 +162,8 @@ def in_browser(path: Path, clicks: int) -> float | None:
             page.goto(url)
             page.wait_for_selector(".value")
             page.wait_for_function(
-                "[...Bokeh.index.query((v) => v.model.name == 'image')][0].model.title.text != ''",
+                "[...Bokeh.index.query((v) => v.model.name == 'image')][0]"
+                ".model.title.text != 'Reading…'",
                 timeout=120_000,
             )
             page.evaluate(_WATCH)

@@ -28,6 +28,15 @@ PLACE = """([col, row]) => {
   return [box.left + view.frame.x_scale.compute(col), box.top + view.frame.y_scale.compute(row)]
 }"""
 
+# Several frames later: what was asked of the page has been drawn.
+FRAMES = """() => new Promise((done) => {
+  let left = 5
+  const next = () => left-- > 0 ? requestAnimationFrame(next) : done()
+  next()
+})"""
+# Long enough for a machine that is busy with other tests.
+sync_api.expect.set_options(timeout=20_000)
+
 
 @pytest.fixture(scope="module")
 def browser():
@@ -79,6 +88,15 @@ class Visit:
         )
         self.page.goto(url)
 
+    def settle(self):
+        """Wait until the picture is there and the page has been laid out for it."""
+        self.page.wait_for_selector(".value")
+        self.page.wait_for_function(
+            "[...Bokeh.index.query((v) => v.model.name == 'image')][0]"
+            ".model.title.text != 'Reading…'"
+        )
+        self.page.evaluate(FRAMES)
+
     def at(self, row, col):
         return self.page.evaluate(PLACE, [col, row])
 
@@ -106,7 +124,7 @@ class Visit:
 @pytest.fixture
 def visit(browser, server):
     visit = Visit(browser, server.url, viewport={"width": 1280, "height": 800})
-    visit.page.wait_for_selector(".value")
+    visit.settle()
     yield visit
     visit.page.close()
 
@@ -263,6 +281,7 @@ def set_wavelength(visit, stored, band):
         ".model.title.text.endsWith(name)",
         arg=text.removeprefix("At "),
     )
+    visit.page.evaluate(FRAMES)
 
 
 def shown_picture(visit):

@@ -59,6 +59,7 @@ class ImagePane:
             y_range=DataRange1d(range_padding=0, flipped=True, bounds=(-0.5 - rows, 2 * rows)),
             x_axis_label="column",
             y_axis_label="row",
+            title="Reading…",  # from the start, or the picture would move when it gets one
             tools=[],
             name="image",
         )
