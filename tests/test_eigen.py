@@ -5,12 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sigmacube.core.eigen import (
-    _all_below,
-    _filtered_iteration,
-    leading_eigenpairs,
-)
+from sigmacube.core.eigen import all_below, leading_eigenpairs
 from sigmacube.core.rank import noise_edge
+from sigmacube.core.subspace import iterate_above
 
 
 def patch(strengths: tuple[float, ...], rng: np.random.Generator, n: int = 200, p: int = 90):
@@ -33,13 +30,17 @@ def test_floor_gives_all_pairs_above_it(strengths: tuple[float, ...]) -> None:
     expected, vectors = np.linalg.eigh(gram)
     above = expected > floor
     start = np.linalg.qr(rng.normal(size=(90, 7)))[0]
-    for guess in (None, start):
-        values, found = leading_eigenpairs(gram, floor=floor, start=guess)
+    iterated = iterate_above(gram[None], np.array([floor]), start)[0]
+    assert (iterated is None) == (len(strengths) == 0)
+    for pairs in (leading_eigenpairs(gram, floor=floor), iterated):
+        if pairs is None:
+            continue
+        values, found = pairs
         # Rounding of the Gram matrix itself, 1e-16 of the largest eigenvalue, is the limit.
         atol = 1e-15 * expected[-1]
         np.testing.assert_allclose(values, expected[above][::-1], rtol=1e-9, atol=atol)
         projection = vectors[:, above] @ vectors[:, above].T
-        np.testing.assert_allclose(found @ found.T, projection, atol=1e-7)
+        np.testing.assert_allclose(found @ found.T, projection, atol=1e-6)
 
 
 def test_count_gives_the_largest() -> None:
@@ -60,15 +61,38 @@ def test_a_start_blind_to_a_component_cannot_hide_it() -> None:
     spectrum[:3] = (500.0, 100.0, 40.0)
     gram = (basis * spectrum) @ basis.T
     blind = basis[:, [0, 2, 10, 11, 12]]  # exactly orthogonal to the second component
-    assert _filtered_iteration(gram, 10.0, blind) is None
-    values, _ = leading_eigenpairs(gram, floor=10.0, start=blind)
+    seeing = basis[:, [0, 1, 2, 10, 11]]
+    floors = np.array([10.0])
+    assert iterate_above(gram[None], floors, blind) == [None]
+    values, _ = iterate_above(gram[None], floors, seeing)[0]
     np.testing.assert_allclose(values, [500.0, 100.0, 40.0])
 
 
+def test_a_block_too_small_for_all_components_gives_no_answer() -> None:
+    gram = np.diag([500.0, 100.0, 40.0, 1.0, 1.0])[None]
+    assert iterate_above(gram, np.array([10.0]), np.eye(5)[:, :3]) == [None]
+
+
+def test_a_stack_gives_the_bits_of_its_matrices_alone() -> None:
+    rng = np.random.default_rng(4)
+    strengths = [(30.0, 5.0, 1.6), (8.0,), (), (1.2, 1.1), (3e4, 2e2, 1.3), (50.0, 40.0, 2.0)]
+    patches = [patch(strength, rng)[0] for strength in strengths]
+    grams = np.stack([y.T @ y for y in patches])
+    floors = np.array([noise_edge(*y.shape) ** 2 for y in patches])
+    start = np.linalg.qr(rng.normal(size=(90, 7)))[0]
+    together = iterate_above(grams, floors, start)
+    assert sum(pairs is not None for pairs in together) >= 4
+    for i, pairs in enumerate(together):
+        alone = iterate_above(grams[i : i + 1], floors[i : i + 1], start)[0]
+        assert (pairs is None) == (alone is None)
+        if pairs is not None and alone is not None:
+            np.testing.assert_array_equal(pairs[0], alone[0])
+            np.testing.assert_array_equal(pairs[1], alone[1])
+
+
 def test_certificate_counts_the_largest_eigenvalue() -> None:
-    matrix = np.diag([1.0, 2.0, 3.0])
-    assert _all_below(matrix, 3.01)
-    assert not _all_below(matrix, 2.99)
+    matrices = np.stack([np.diag([1.0, 2.0, 3.0])] * 2)
+    assert all_below(matrices, np.array([3.01, 2.99])) == [True, False]
 
 
 def test_neither_floor_nor_count_is_refused() -> None:

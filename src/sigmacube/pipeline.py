@@ -396,6 +396,7 @@ def _part(
     std = None
     if combined.variance is not None:
         variance = combined.variance[here]
+        np.maximum(variance, 0, out=variance)  # masked pixels: zero but for rounding
         std = scene.to_output(np.sqrt(variance, out=variance) * scene.noise.std, here)
     scale, noise_std = scene.pixel_scale, scene.std_of_elements()
     left_out = combined.left_out

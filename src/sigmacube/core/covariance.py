@@ -119,7 +119,8 @@ def _fill_row(
     maps: np.ndarray, scene: _BandCell, pairs: _Pairs, noise: np.ndarray, row_cell: int
 ) -> None:
     """Write the covariances of one row of cells."""
-    for group in scene.factors.grid.cols.groups:
+    cols = scene.factors.grid.cols
+    for group in cols.groups_within(0, cols.length):
         part = _Cells.gather(scene, row_cell, group)
         part.write(part.exact_variance(pairs, noise), maps, scene.factors.grid.origin)
 

@@ -1,14 +1,9 @@
-"""Leading eigenpairs of a window's Gram matrix, exact and with the interpreter lock released.
+"""Leading eigenpairs of a window's Gram matrix by LAPACK, with the interpreter lock released.
 
-A window needs the few eigenpairs above the noise edge of a matrix of 100-400 bands. Two ways lead
-there, and both give the same pairs:
-
-* LAPACK on a range of values or indices: always right, a third of the cost of a full
-  decomposition. It is reached through SciPy's published C interface, because the calls in
-  `scipy.linalg` hold the interpreter lock and threads over windows would queue up.
-* Filtered subspace iteration from the scene's own dominant directions: twice as fast where the
-  signal stands well above the noise. A Cholesky factorisation then proves that no eigenvalue
-  above the edge was missed (Sylvester's law of inertia); if it cannot, LAPACK decides.
+A window needs the few eigenpairs above the noise edge of a matrix of 100-400 bands. LAPACK on a
+range of values or indices finds them at a third of the cost of a full decomposition. It is reached
+through SciPy's published C interface, because the calls in `scipy.linalg` hold the interpreter lock
+and threads over windows would queue up.
 """
 
 from __future__ import annotations
@@ -20,25 +15,15 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["leading_eigenpairs"]
+__all__ = ["all_below", "leading_eigenpairs"]
 
-# Residual of an eigenpair relative to its distance from the noise bulk, at which it counts as
-# converged: an angle of 1e-8 moves the estimate by some 1e-9 of the noise.
-TOLERANCE = 1e-8
-MAX_DEGREE = 12
-GROWTH = 12.0
-MAX_ROUNDS = 6
 # dstemr's check for high relative accuracy, which Gram matrices do not need: when it is on and no
 # eigenvalue lies in the range, LAPACK reads a block number that it never wrote, and may crash.
 TRYRAC = 0
 
 
 def leading_eigenpairs(
-    gram: np.ndarray,
-    *,
-    floor: float | None = None,
-    count: int | None = None,
-    start: np.ndarray | None = None,
+    gram: np.ndarray, *, floor: float | None = None, count: int | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the eigenpairs above ``floor``, or the ``count`` largest, in descending order.
 
@@ -50,9 +35,6 @@ def leading_eigenpairs(
         Eigenvalues must exceed this. Give either ``floor`` or ``count``.
     count
         How many eigenpairs.
-    start
-        (bands, k) orthonormal columns close to the wanted space; only used with ``floor``. It
-        changes the time, and the result below 1e-8 of the noise.
 
     Returns
     -------
@@ -70,120 +52,35 @@ def leading_eigenpairs(
         if count is None:
             raise ValueError("Invalid request: neither floor nor count was given. Give one.")
         return _lapack_range(gram, count=count)
-    if start is not None:
-        pairs = _filtered_iteration(gram, floor, start)
-        if pairs is not None:
-            return pairs
     return _lapack_range(gram, floor=floor)
 
 
-def _filtered_iteration(
-    gram: np.ndarray, floor: float, start: np.ndarray
-) -> tuple[np.ndarray, np.ndarray] | None:
-    """Return all eigenpairs above ``floor`` by subspace iteration; None if it fails.
+def all_below(matrices: np.ndarray, bounds: np.ndarray) -> list[bool]:
+    """Tell whether every eigenvalue of a symmetric matrix is below its bound, to 1e-5 of it.
 
-    Vectors are rows here.
+    Parameters
+    ----------
+    matrices
+        (matrices, bands, bands) without dominant components. Single precision is enough for the
+        rest: an eigenvalue that close to the noise edge is as likely noise as signal.
+    bounds
+        (matrices,) the bounds.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> all_below(np.diag([1.0, 2.0, 3.0])[None].repeat(2, axis=0), np.array([3.01, 2.99]))
+    [True, False]
     """
-    locked_values, locked = [], []
-    block = _orthonormal(_orthonormal(start.T @ gram) @ gram)
-    values, block, residual = _rayleigh_ritz(gram, block)
-    for _ in range(MAX_ROUNDS):
-        cut = values[-1]
-        if cut >= floor:  # the block is too small to hold every component above the floor
-            return None
-        above = int(np.count_nonzero(values > floor))
-        excess = residual[:above] / (TOLERANCE * (values[:above] - cut))
-        converged = excess <= 1
-        ready = above if converged.all() else int(np.argmin(converged))
-        if ready:  # take them out: the filter then sees a spectrum of smaller range
-            found = block[:ready]
-            gram = gram - (found.T * values[:ready]) @ found
-            locked_values.append(values[:ready])
-            locked.append(found)
-            values, block = values[ready:], block[ready:]
-        if ready == above:
-            if not locked or not _all_below(gram, floor):
-                return None
-            return np.concatenate(locked_values), np.concatenate(locked).T
-        enough = _needed_degree(excess[ready:], values[: above - ready] / cut)
-        degree = min(enough, _safe_degree(values[0] / cut))
-        filtered = _chebyshev_filter(gram, block, cut, degree)
-        values, block, residual = _rayleigh_ritz(gram, _orthonormal(filtered))
-    return None
-
-
-def _needed_degree(excess: np.ndarray, strengths: np.ndarray) -> int:
-    """Return the filter degree that should bring all pairs to convergence.
-
-    A filter step shrinks the error of a pair at ``strengths`` times the cut by x + √(x² − 1),
-    x = 2 strengths − 1; ``excess`` is the residual over what is tolerated.
-    """
-    x = 2 * strengths - 1
-    steps = np.log(excess) / np.log(x + np.sqrt(x * x - 1))
-    return int(np.ceil(steps.max())) + 1
-
-
-def _safe_degree(spread: float) -> int:
-    """Return the filter degree that lets the strongest component outgrow the weakest by 1e12.
-
-    A filter of degree m separates them by about (4 spread)^m; beyond 1e12 the weaker columns would
-    drown in rounding errors of the stronger ones before they are made orthogonal again.
-    """
-    return int(np.clip(GROWTH / np.log10(4.0 * spread), 1, MAX_DEGREE))
-
-
-def _orthonormal(block: np.ndarray) -> np.ndarray:
-    """Return an orthonormal basis of the rows, overwriting them.
-
-    `numpy.linalg.qr` spends more time on R, which nobody needs, than on Q.
-    """
-    count, size = block.shape
-    room = _workspace(size)
-    at, n_work, info = room.at, _int(room.work.size), ctypes.c_int(0)
-    rows, n = _int(count), _int(size)
-    where = ctypes.c_void_p(block.__array_interface__["data"][0])
-    _lapack("dgeqrf")(n, rows, where, n, at["reflectors"], at["work"], n_work, ctypes.byref(info))
-    _lapack("dorgqr")(
-        n, rows, rows, where, n, at["reflectors"], at["work"], n_work, ctypes.byref(info)
-    )
-    return block
-
-
-def _rayleigh_ritz(
-    matrix: np.ndarray, basis: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return Ritz values (descending), Ritz vectors and residual norms on an orthonormal basis."""
-    image = basis @ matrix
-    values, rotation = np.linalg.eigh(image @ basis.T)
-    values, rotation = values[::-1], rotation.T[::-1]
-    vectors = rotation @ basis
-    error = rotation @ image
-    error -= values[:, None] * vectors
-    return values, vectors, np.sqrt(np.einsum("ij,ij->i", error, error))
-
-
-def _chebyshev_filter(matrix: np.ndarray, block: np.ndarray, cut: float, degree: int) -> np.ndarray:
-    """Apply the Chebyshev polynomial that damps eigenvalues in [0, cut] to the rows of a block."""
-    scale = 2.0 / cut
-    previous, current = block, scale * (block @ matrix) - block
-    for _ in range(degree - 1):
-        previous, current = current, 2.0 * (scale * (current @ matrix) - current) - previous
-    return current
-
-
-def _all_below(matrix: np.ndarray, bound: float) -> bool:
-    """Tell whether every eigenvalue of a symmetric matrix is below ``bound``, to 1e-5 of it.
-
-    Single precision is enough: the dominant components are gone, and an eigenvalue that close to
-    the noise edge is as likely noise as signal.
-    """
-    room = _workspace(len(matrix))
-    np.multiply(matrix, -1 / bound, out=room.single, casting="same_kind")
-    room.single.reshape(-1)[:: room.size + 1] += 1
-    info = ctypes.c_int(0)
-    n = _int(room.size)
-    _lapack("spotrf")(b"L", n, room.at["single"], n, ctypes.byref(info))
-    return info.value == 0
+    single = np.negative(matrices, dtype=np.float32, casting="same_kind")
+    count, size, _ = single.shape
+    single.reshape(count, size * size)[:, :: size + 1] += bounds[:, None].astype(np.float32)
+    n, info = _int(size), ctypes.c_int(0)
+    below = []
+    for matrix in single:  # positive definite if all eigenvalues are below
+        _lapack("spotrf")(b"L", n, ctypes.c_void_p(matrix.ctypes.data), n, ctypes.byref(info))
+        below.append(info.value == 0)
+    return below
 
 
 def _lapack_range(
@@ -227,7 +124,6 @@ class _Workspace:
     def __init__(self, size: int) -> None:
         self.size = size
         self.matrix = np.empty((size, size))
-        self.single = np.empty((size, size), dtype=np.float32)
         self.diagonal, self.beside, self.reflectors = (np.empty(size) for _ in range(3))
         self.values, self.vectors = np.empty(size), np.empty((size, size))  # rows: eigenvectors
         self.work = np.empty(64 * size)

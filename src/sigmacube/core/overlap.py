@@ -579,6 +579,7 @@ class _Cells:
             return stacked.reshape(n, n_lines * per_line, *stacked.shape[3:-2], -1)
 
         weights = cut(scene.weights)
+        weights *= np.tile(group.covers, len(lines))[:, :, None]
         weights /= weights.sum(axis=1, keepdims=True)
         rank = max(int(np.count_nonzero(scene.amplitude[lines], axis=-1).max()), 1)
         return cls(scene, group, rows, lines, weights, cut(scene.left[:, :, :rank]))

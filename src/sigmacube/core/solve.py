@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -20,6 +20,8 @@ __all__ = ["dominant_directions", "pilot_windows", "solve_windows", "spectral_en
 PILOTS = 3
 # Beyond this share of the bands a block of directions costs more than LAPACK.
 LARGEST_BLOCK = 1 / 12
+# Windows that are solved together. The Gram matrices of more of them leave the processor's cache.
+STACK = 12
 # Filling missing values around a solver that knows nothing of them: how often at most, and the
 # root mean square change, in noise std, at which they stay.
 MAX_FILLS = 50
@@ -198,37 +200,67 @@ def _row_by_grams(
     """Solve one row of windows from Gram matrices that neighbours share."""
     rows = grid.slices(i, 0)[0]
     strip = white[rows]
-    line = []
-    for j, gram in enumerate(_window_grams(strip, grid.cols)):
+    line: list[PatchSolution | None] = [None] * grid.shape[1]
+    whole = []
+    for j in range(grid.shape[1]):
         cols = grid.slices(i, j)[1]
         if missing is not None and missing[rows, cols].any():
-            line.append(_solve_patch(white, valid, missing, grid, solver, (i, j, 0)))
-            continue
-        n_valid = int(np.count_nonzero(valid[rows, cols]))
-        patch = strip[:, cols].reshape(-1, strip.shape[2])
-        line.append(solver(patch, gram=gram, n_valid=n_valid))
-    return [line]
+            line[j] = _solve_patch(white, valid, missing, grid, solver, (i, j, 0))
+        else:
+            whole.append(j)
+    grams = _WindowGrams(strip, grid.cols)
+    for start in range(0, len(whole), STACK):
+        windows = whole[start : start + STACK]
+        parts = [grid.slices(i, j)[1] for j in windows]
+        solutions = solver.solve_stack(
+            [strip[:, part] for part in parts],
+            grams.of(windows),
+            np.array([np.count_nonzero(valid[rows, part]) for part in parts]),
+        )
+        for j, solution in zip(windows, solutions, strict=True):
+            line[j] = solution
+    return [line]  # type: ignore[list-item]
 
 
-def _window_grams(strip: np.ndarray, axis: Axis) -> Iterator[np.ndarray]:
-    """Yield patchᵀ patch of every window along a strip (rows, cols, bands).
+class _WindowGrams:
+    """patchᵀ patch of the windows along a strip (rows, cols, bands).
 
     Windows overlap, so the matrix of each cell is computed once and added to all that cover it.
     """
-    cells: dict[int, np.ndarray] = {}
-    n_bands = strip.shape[2]
-    for start in axis.starts:
-        first, last = np.searchsorted(axis.edges, (start, start + axis.size))
-        for cell in [c for c in cells if c < first]:
-            del cells[cell]
-        for cell in range(first, last):
-            if cell not in cells:
-                part = strip[:, axis.edges[cell] : axis.edges[cell + 1]].reshape(-1, n_bands)
-                cells[cell] = part.T @ part
-        gram = cells[first].copy()
-        for cell in range(first + 1, last):
-            gram += cells[cell]
-        yield gram
+
+    def __init__(self, strip: np.ndarray, axis: Axis) -> None:
+        self.strip, self.axis = strip, axis
+        self.first, self.cells = 0, np.empty((0, strip.shape[2], strip.shape[2]))
+
+    def of(self, windows: Sequence[int]) -> np.ndarray:
+        """Return (windows, bands, bands); windows must come in ascending order."""
+        starts = self.axis.starts[windows]
+        first, last = np.searchsorted(self.axis.edges, (starts, starts + self.axis.size))
+        self._move_to(first[0], last[-1])
+        grams = np.empty((len(windows), *self.cells.shape[1:]))
+        for gram, start, stop in zip(grams, first - first[0], last - first[0], strict=True):
+            np.add.reduce(self.cells[start:stop], axis=0, out=gram)
+        return grams
+
+    def _move_to(self, first: int, last: int) -> None:
+        """Hold the matrices of the cells from first to last, of which some may be known."""
+        known = self.cells[first - self.first :]
+        self.cells = np.empty((last - first, *known.shape[1:]))
+        self.cells[: len(known)], self.first = known, first
+        edges = self.axis.edges[first + len(known) : last + 1]
+        new = self.cells[len(known) :]
+        breaks = np.flatnonzero(np.diff(edges, 2)) + 1  # where cells of another width follow
+        for run in np.split(np.arange(len(new)), breaks):
+            self._write_cells(edges[run[0]], edges[run[-1] + 1], new[run[0] : run[-1] + 1])
+
+    def _write_cells(self, start: int, stop: int, out: np.ndarray) -> None:
+        """Write the matrices of neighbouring cells of equal width."""
+        rows, _, n_bands = self.strip.shape
+        by_row = self.strip[:, start:stop].reshape(rows, len(out), -1, n_bands)
+        parts = by_row.swapaxes(0, 1).reshape(len(out), -1, n_bands)
+        # Of one and the same array NumPy would compute a triangle and mirror it, which takes twice
+        # as long.
+        np.matmul(parts.swapaxes(1, 2), parts.copy(), out=out)
 
 
 def spectral_energy(white: np.ndarray, grid: WindowGrid) -> np.ndarray:

@@ -23,16 +23,18 @@ WindowSpec = int | tuple[int, int] | tuple[int, int, int | None]
 
 @dataclass(frozen=True)
 class CellGroup:
-    """Cells of one axis that have the same width and are covered by the same number of windows."""
+    """Cells of one axis that have the same width, and as many windows each."""
 
     cells: np.ndarray
     """(cells,) indices of the cells."""
     width: int
     """Elements in each of them."""
     windows: np.ndarray
-    """(cells, count) indices of the windows that cover each cell, ascending."""
+    """(cells, count) indices of the windows, ascending."""
     offsets: np.ndarray
     """(cells, count) where the cell starts inside each of these windows."""
+    covers: np.ndarray
+    """(cells, count) whether the window covers the cell; if not, the offset means nothing."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +95,7 @@ class Axis:
             cells = np.flatnonzero((width == w) & (self.count == c))
             windows = self.first[cells, None] + np.arange(c)
             offsets = self.edges[cells, None] - self.starts[windows]
-            groups.append(CellGroup(cells, w, windows, offsets))
+            groups.append(CellGroup(cells, w, windows, offsets, np.ones(windows.shape, dtype=bool)))
         return tuple(groups)
 
     @property
@@ -125,18 +127,34 @@ class Axis:
         return tuple(zip(cuts, [*cuts[1:], self.length], strict=True))
 
     def groups_within(self, start: int, stop: int) -> tuple[CellGroup, ...]:
-        """Return the groups of the cells between two edges."""
-        chosen = []
-        for group in self.groups:
-            at = self.edges[group.cells]
-            keep = (at >= start) & (at < stop)
-            if keep.any():
-                chosen.append(
-                    CellGroup(
-                        group.cells[keep], group.width, group.windows[keep], group.offsets[keep]
-                    )
-                )
-        return tuple(chosen)
+        """Return the cells between two edges in few groups, for work that goes by groups.
+
+        Cells near the ends, which fewer windows cover, join the typical ones: they are given as
+        many windows, some of which do not cover them.
+
+        Examples
+        --------
+        >>> (group,) = Axis(length=20, size=8, step=4).groups_within(0, 20)
+        >>> group.windows.tolist()
+        [[0, 1], [0, 1], [1, 2], [2, 3], [2, 3]]
+        >>> group.covers.tolist()[0]
+        [True, False]
+        """
+        inside = (self.edges[:-1] >= start) & (self.edges[:-1] < stop)
+        width = np.diff(self.edges)
+        groups = []
+        for w in np.unique(width[inside]).tolist():
+            alike = inside & (width == w)
+            typical = int(np.quantile(self.count[alike], 0.5, method="higher"))
+            counts = np.where(alike, np.maximum(self.count, typical), 0)
+            for c in np.unique(counts[alike]).tolist():
+                cells = np.flatnonzero(counts == c)
+                first = np.minimum(self.first[cells], len(self) - c)
+                windows = first[:, None] + np.arange(c)
+                offsets = self.edges[cells, None] - self.starts[windows]
+                allowed = np.clip(offsets, 0, self.size - w)
+                groups.append(CellGroup(cells, w, windows, allowed, offsets == allowed))
+        return tuple(groups)
 
     def slice(self, window: int) -> slice:
         """Return the elements of one window."""

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sigmacube.core.eigen import _all_below as all_below
-from sigmacube.core.eigen import leading_eigenpairs
+from sigmacube.core.eigen import all_below, leading_eigenpairs
 from sigmacube.core.rank import count_signal, noise_edge
 
 __all__ = ["LowRank", "rms", "working_precision"]
@@ -162,7 +161,7 @@ def _all_above(matrix: np.ndarray, edge: float) -> np.ndarray:
     A Cholesky factorisation tells whether there are any; only then are they computed.
     """
     gram = matrix.T @ matrix
-    if all_below(gram, edge**2):
+    if all_below(gram[None], np.array([edge**2]))[0]:
         return np.empty((len(gram), 0), dtype=matrix.dtype)
     vectors = leading_eigenpairs(gram.astype(np.float64), floor=edge**2)[1]
     return vectors.astype(matrix.dtype)

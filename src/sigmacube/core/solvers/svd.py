@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -12,6 +13,7 @@ from sigmacube.core.solvers.base import PatchSolution
 from sigmacube.core.solvers.low_rank import working_precision
 from sigmacube.core.solvers.m_estimate import Observed, full_influence, settle, to_solution
 from sigmacube.core.solvers.weighted import alternate
+from sigmacube.core.subspace import iterate_above
 
 __all__ = ["SvdSolver"]
 
@@ -32,7 +34,7 @@ class SvdSolver:
         ``"auto"`` or a fixed number of components.
     start
         (bands, k) orthonormal directions that dominate the scene: only a help to the
-        eigensolver. None means LAPACK for every window.
+        eigensolver for stacks of windows. None means LAPACK for every window.
 
     Examples
     --------
@@ -48,48 +50,65 @@ class SvdSolver:
 
     takes_missing = True
 
-    def __call__(
-        self,
-        patch: np.ndarray,
-        *,
-        missing: np.ndarray | None = None,
-        gram: np.ndarray | None = None,
-        n_valid: int | None = None,
-    ) -> PatchSolution:
+    def __call__(self, patch: np.ndarray, *, missing: np.ndarray | None = None) -> PatchSolution:
         """Solve one patch (pixels, bands) of unit noise.
 
         Parameters
         ----------
         patch
-            The patch; masked pixels are rows of zeros.
+            The patch.
         missing
             (pixels, bands) True where a value is missing; the others are then fitted by least
-            squares. ``gram`` and ``n_valid`` play no part in that.
-        gram
-            patchᵀ patch, where neighbouring windows share its computation.
-        n_valid
-            How many pixels are not masked; all of them by default.
+            squares.
         """
         if missing is not None:
             return self._incomplete(patch, missing)
-        energy = float(np.vdot(patch, patch)) if gram is None else float(np.trace(gram))
-        edge = noise_edge(len(patch) if n_valid is None else n_valid, patch.shape[1])
-        if energy == 0.0:
-            return _solution(patch, np.empty(0), np.empty((patch.shape[1], 0)), energy)
-        if edge**2 < GRAM_RESOLUTION * energy:
-            return self._by_patch(patch, edge, energy)
-        if patch.shape[0] < patch.shape[1]:
-            values, left = self._pairs(patch @ patch.T, edge)
-            right = patch.T @ (left / np.sqrt(values))
-            return PatchSolution(left, np.sqrt(values), right, energy - float(values.sum()))
-        if gram is None:
-            gram = patch.T @ patch
-        return _solution(patch, *self._pairs(gram, edge), energy)
+        if patch.shape[0] >= patch.shape[1]:
+            grams, counts = (patch.T @ patch)[None], np.array([len(patch)])
+            return replace(self, start=None).solve_stack([patch], grams, counts)[0]
+        energy, edge = float(np.vdot(patch, patch)), noise_edge(*patch.shape)
+        if energy == 0.0 or edge**2 < GRAM_RESOLUTION * energy:
+            return self._by_patch(patch, edge)
+        values, left = self._by_lapack(patch @ patch.T, edge)
+        right = patch.T @ (left / np.sqrt(values))
+        return PatchSolution(left, np.sqrt(values), right, energy - float(values.sum()))
 
-    def _pairs(self, gram: np.ndarray, edge: float) -> tuple[np.ndarray, np.ndarray]:
+    def solve_stack(
+        self,
+        patches: Sequence[np.ndarray],
+        grams: np.ndarray,
+        n_valid: np.ndarray,
+    ) -> list[PatchSolution]:
+        """Solve several patches of equal shape, with no fewer pixels than bands.
+
+        Parameters
+        ----------
+        patches
+            The patches (..., bands), or images of them; masked pixels are rows of zeros.
+        grams
+            (patches, bands, bands) patchᵀ patch, which neighbouring windows share.
+        n_valid
+            (patches,) how many pixels are not masked.
+        """
+        edges = np.array([noise_edge(int(n), grams.shape[1]) for n in n_valid])
+        energies = np.trace(grams, axis1=1, axis2=2)
+        pairs: list[tuple[np.ndarray, np.ndarray] | None] = [None] * len(grams)
+        if self.rank == "auto" and self.start is not None:
+            pairs = iterate_above(grams, edges**2, self.start)
+        solutions = []
+        for patch, gram, edge, energy, known in zip(
+            patches, grams, edges.tolist(), energies.tolist(), pairs, strict=True
+        ):
+            if energy == 0.0 or edge**2 < GRAM_RESOLUTION * energy:
+                solutions.append(self._by_patch(patch.reshape(-1, len(gram)), edge))
+            else:
+                values, right = self._by_lapack(gram, edge) if known is None else known
+                solutions.append(_solution(patch, values, right, energy))
+        return solutions
+
+    def _by_lapack(self, gram: np.ndarray, edge: float) -> tuple[np.ndarray, np.ndarray]:
         if self.rank == "auto":
-            start = self.start if self.start is not None and len(self.start) == len(gram) else None
-            return leading_eigenpairs(gram, floor=edge**2, start=start)
+            return leading_eigenpairs(gram, floor=edge**2)
         values, vectors = leading_eigenpairs(gram, count=int(self.rank))
         real = values > 1e-14 * values[0]  # a patch of lower rank than asked for
         return values[real], vectors[:, real]
@@ -103,7 +122,10 @@ class SvdSolver:
         share = np.count_nonzero(kept) / kept.size
         return replace(solution, inflation=1.0, level=float(1 / np.sqrt(share)))
 
-    def _by_patch(self, patch: np.ndarray, edge: float, energy: float) -> PatchSolution:
+    def _by_patch(self, patch: np.ndarray, edge: float) -> PatchSolution:
+        if not patch.any():
+            none = np.empty((len(patch), 0)), np.empty(0), np.empty((patch.shape[1], 0))
+            return PatchSolution(*none, 0.0)
         left, d, right = np.linalg.svd(patch, full_matrices=False)
         rank = count_signal(d, edge) if self.rank == "auto" else int(self.rank)
         residual = float(np.sum(d[rank:] ** 2))
@@ -114,5 +136,5 @@ def _solution(
     patch: np.ndarray, values: np.ndarray, right: np.ndarray, energy: float
 ) -> PatchSolution:
     d = np.sqrt(values)
-    left = ((right / d).T @ patch.T).T  # components contiguous, as they are stacked later
+    left = np.matmul(patch, right / d).reshape(patch.size // len(right), len(d))
     return PatchSolution(left, d, right, max(energy - float(values.sum()), 0.0))
