@@ -128,6 +128,7 @@ def run_tiled(
                 resume=options["resume"],
                 overwrite=options["overwrite"],
                 dtype=options["dtype"],
+                keep_factors=options["keep_factors"],
                 progress=moved,
                 **solving,
             )
@@ -155,3 +156,5 @@ def _rows(outcome: Outcome, seconds: float) -> Iterator[tuple[str, str]]:
     yield "noise", f"median {np.median(level):.3g} ({outcome.noise_source})"
     ranks = outcome.ranks
     yield "rank", f"median {np.median(ranks):.0f}, from {ranks.min()} to {ranks.max()}"
+    if outcome.factor_bytes:
+        yield "factors", f"{outcome.factor_bytes / 1e6:,.1f} MB before compression"

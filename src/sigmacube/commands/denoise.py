@@ -110,7 +110,7 @@ class _Rank(click.ParamType):
 @click.option(
     "--keep-factors",
     is_flag=True,
-    help="Keep what 'sigmacube product' needs, in .nc and .zarr; the size is told first.",
+    help="Keep what 'sigmacube product' needs, in .nc and .zarr; the size is told.",
 )
 @click.option("--overwrite", is_flag=True, help="Replace an existing output.")
 def command(source: str, output: str, **options: Any) -> None:
@@ -177,14 +177,12 @@ def _check(source: str, output: str, options: dict[str, Any]) -> None:
         parse_axes(options["axes"])
     if options["mask"] is not None and not options["mask"].exists():
         raise FileNotFoundError(f"{options['mask']}: no such file.")
-    if uses_tiles(source, output, options):
-        if options["keep_factors"]:
-            raise ValueError("--keep-factors cannot be used tile by tile: factors outgrow memory.")
-        return  # the run itself checks its output, which it may have begun before
     if options["keep_factors"]:
         if options["no_uncertainty"]:
             raise ValueError("--keep-factors keeps what sigma rests on; not with --no-uncertainty.")
         io.check_keeps_factors("standard_output.nc" if output == "-" else output)
+    if uses_tiles(source, output, options):
+        return  # the run itself checks its output, which it may have begun before
     if output == "-":
         if sys.stdout.isatty():
             raise ValueError("-: netCDF is not written to a terminal. It must be redirected.")

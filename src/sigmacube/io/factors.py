@@ -2,14 +2,14 @@
 
 Windows have different ranks, so their components are packed one after the other: row n of
 ``factor_left`` and ``factor_right`` is a component of U and V of the whitened windows, in the order
-of ``factor_rank`` (window row, band window, window col). Single precision is enough: errors are
-known to a few per cent.
+of ``factor_rank`` (window row, band window, window col), or, in results made tile by tile, from
+``factor_first`` of their window on. Single precision is enough: errors are known to a few per cent.
 """
 
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import xarray as xr
@@ -22,10 +22,66 @@ from sigmacube.core.windows import WindowGrid
 if TYPE_CHECKING:
     from sigmacube.result import DenoisedCube
 
-__all__ = ["add_factors", "factor_bytes", "read_factors"]
+__all__ = ["ARRAYS", "add_factors", "component_rows", "described", "factor_bytes", "read_factors"]
 
-#: Version of the layout below.
-LAYOUT = 1
+#: Versions of the layout: components in the order of the windows, or anywhere (``factor_first``).
+IN_ORDER, ANYWHERE = 1, 2
+
+_WINDOWS = ("factor_window_row", "factor_band_window", "factor_window_col")
+_PIXELS = ("factor_row", "factor_col")
+
+#: Dimensions, type and meaning of the stored arrays.
+ARRAYS: dict[str, tuple[tuple[str, ...], str, str]] = {
+    "factor_rank": (_WINDOWS, "int16", "components of the window"),
+    "factor_first": (_WINDOWS, "int64", "where the components of the window begin"),
+    "factor_left": (
+        ("factor_component", "factor_pixel"),
+        "float32",
+        "left singular vector of the whitened window, pixels by rows",
+    ),
+    "factor_right": (
+        ("factor_component", "factor_band"),
+        "float32",
+        "right singular vector of the whitened window",
+    ),
+    "factor_singular_value": (
+        ("factor_component",), "float64", "singular value, in units of noise",
+    ),
+    "factor_residual": (_WINDOWS, "float64", "sum of squares left of the window"),
+    "factor_valid_pixels": ((_WINDOWS[0], _WINDOWS[2]), "int32", "valid pixels"),
+    "factor_cube_bands": (("factor_cube_band",), "int32", "bands of the cube with data, from 0"),
+    "factor_weight": (
+        (*_WINDOWS, "factor_pixel"),
+        "float32",
+        "weight of the window at its pixels, not normalised",
+    ),
+    "factor_noise_variance": (
+        (*_PIXELS, "factor_band_cell"),
+        "float32",
+        "variance of kept pure noise, relative to the noise",
+    ),
+    "factor_pixel_scale": (_PIXELS, "float64", "factor of the pixel on its noise"),
+    "factor_band_scale": (
+        ("factor_calibrated_band",), "float64", "factor of a calibration on the std",
+    ),
+    "factor_inflation": (
+        (*_PIXELS, "factor_band_known"), "float32", "factor of left-out elements on the std",
+    ),
+}  # fmt: skip
+
+
+def described(grid: WindowGrid, *, finite_noise: bool, weighting: str, layout: int) -> str:
+    """Return the attribute ``sigmacube_factors`` that makes stored arrays window factors."""
+    return json.dumps(
+        {
+            "layout": layout,
+            "shape": list(grid.cube_shape),
+            "window": list(grid.window),
+            "step": [axis.step for axis in (grid.rows, grid.cols, grid.bands)],
+            "finite_noise": finite_noise,
+            "weighting": weighting,
+        }
+    )
 
 
 def factor_bytes(result: DenoisedCube) -> int:
@@ -51,68 +107,31 @@ def add_factors(dataset: xr.Dataset, result: DenoisedCube) -> None:
     factors = model.factors
     ranks = factors.ranks
     used = np.arange(factors.left.shape[3]) < ranks[..., None]
-    per_window = ("factor_window_row", "factor_band_window", "factor_window_col")
-    arrays: dict[str, tuple[Any, np.ndarray, str]] = {
-        "factor_rank": (per_window, ranks.astype(np.int16), "components of the window"),
-        "factor_left": (
-            ("factor_component", "factor_pixel"),
-            factors.left[used].reshape(int(ranks.sum()), -1).astype(np.float32),
-            "left singular vector of the whitened window, pixels by rows",
-        ),
-        "factor_right": (
-            ("factor_component", "factor_band"),
-            factors.right[used].astype(np.float32),
-            "right singular vector of the whitened window",
-        ),
-        "factor_singular_value": (
-            "factor_component", factors.singular_values[used], "singular value, in units of noise",
-        ),
-        "factor_residual": (per_window, factors.residual, "sum of squares left of the window"),
-        "factor_valid_pixels": (
-            (per_window[0], per_window[2]), factors.n_valid.astype(np.int32), "valid pixels",
-        ),
-        "factor_cube_bands": (
-            "factor_cube_band", model.bands.astype(np.int32), "bands of the cube with data, from 0",
-        ),
-    }  # fmt: skip
+    arrays = {
+        "factor_rank": ranks,
+        "factor_left": factors.left[used].reshape(int(ranks.sum()), -1),
+        "factor_right": factors.right[used],
+        "factor_singular_value": factors.singular_values[used],
+        "factor_residual": factors.residual,
+        "factor_valid_pixels": factors.n_valid,
+        "factor_cube_bands": model.bands,
+        "factor_pixel_scale": model.pixel_scale,
+        "factor_band_scale": model.band_scale,
+        "factor_inflation": model.inflation,
+    }
     if factors.weighting != "uniform":
-        arrays["factor_weight"] = (
-            (*per_window, "factor_pixel"),
-            factors.pixel_weights.reshape(*ranks.shape, -1).astype(np.float32),
-            "weight of the window at its pixels, not normalised",
-        )
+        arrays["factor_weight"] = factors.pixel_weights.reshape(*ranks.shape, -1)
     if model.noise_variance is not None and np.any(model.noise_variance):
-        arrays["factor_noise_variance"] = (
-            ("factor_row", "factor_col", "factor_band_cell"),
-            model.noise_variance.astype(np.float32),
-            "variance of kept pure noise, relative to the noise",
-        )
-    if model.pixel_scale is not None:
-        arrays["factor_pixel_scale"] = (
-            ("factor_row", "factor_col"), model.pixel_scale, "factor of the pixel on its noise",
-        )  # fmt: skip
-    if model.band_scale is not None:
-        arrays["factor_band_scale"] = (
-            "factor_calibrated_band", model.band_scale, "factor of a calibration on the std",
-        )  # fmt: skip
-    if model.inflation is not None:
-        arrays["factor_inflation"] = (
-            ("factor_row", "factor_col", "factor_band_known"),
-            model.inflation.astype(np.float32),
-            "factor of left-out elements on the std",
-        )
-    for name, (dims, values, about) in arrays.items():
-        dataset[name] = (dims, values, {"long_name": about, "units": "1"})
-    grid = factors.grid
-    dataset.attrs["sigmacube_factors"] = json.dumps(
-        {
-            "layout": LAYOUT,
-            "shape": list(grid.cube_shape),
-            "window": list(grid.window),
-            "step": [axis.step for axis in (grid.rows, grid.cols, grid.bands)],
-            "finite_noise": factors.finite_noise,
-            "weighting": factors.weighting,
-        }
+        arrays["factor_noise_variance"] = model.noise_variance
+    for name, values in arrays.items():
+        if values is not None:
+            dims, kind, about = ARRAYS[name]
+            dataset[name] = (dims, values.astype(kind), {"long_name": about, "units": "1"})
+    dataset.attrs["sigmacube_factors"] = described(
+        factors.grid,
+        finite_noise=factors.finite_noise,
+        weighting=factors.weighting,
+        layout=IN_ORDER,
     )
 
 
@@ -129,9 +148,10 @@ def read_factors(dataset: xr.Dataset, noise: float | np.ndarray, n_bands: int) -
     if text is None:
         return None
     about = json.loads(str(text))
-    if about.get("layout") != LAYOUT:
+    if about.get("layout") not in (IN_ORDER, ANYWHERE):
         raise ValueError(
-            f"window factors of layout {about.get('layout')!r}. This version reads {LAYOUT}."
+            f"window factors of layout {about.get('layout')!r}. This version reads {IN_ORDER} and "
+            f"{ANYWHERE}."
         )
     grid = WindowGrid.create(
         tuple(about["shape"]), window=tuple(about["window"]), step=tuple(about["step"])
@@ -170,16 +190,39 @@ def _unpacked(dataset: xr.Dataset, grid: WindowGrid) -> tuple[np.ndarray, np.nda
             f"damaged window factors: {len(values)} components of {ranks.shape} windows. There "
             f"must be {int(ranks.sum())} of {expected}."
         )
+    order: slice | np.ndarray = slice(None)
+    if "factor_first" in dataset:
+        order = component_rows(dataset["factor_first"].values, ranks)
     most = max(int(ranks.max(initial=0)), 1)
     used = np.arange(most) < ranks[..., None]
     rows, cols, bands = grid.window
     left = np.zeros((*used.shape, rows, cols))
-    left[used] = dataset["factor_left"].values.reshape(-1, rows, cols)
+    left[used] = dataset["factor_left"].values[order].reshape(-1, rows, cols)
     right = np.zeros((*used.shape, bands))
-    right[used] = dataset["factor_right"].values
+    right[used] = dataset["factor_right"].values[order]
     singular = np.zeros(used.shape)
-    singular[used] = values
+    singular[used] = values[order]
     return left, right, singular
+
+
+def component_rows(first: np.ndarray, ranks: np.ndarray) -> np.ndarray:
+    """Return where the components of some windows lie, window by window.
+
+    Parameters
+    ----------
+    first
+        Where the components of each window begin.
+    ranks
+        How many each has; of the same shape.
+
+    Examples
+    --------
+    >>> component_rows(np.array([7, 0, 4]), np.array([2, 3, 0]))
+    array([7, 8, 0, 1, 2])
+    """
+    counts = ranks.ravel()
+    before = np.cumsum(counts) - counts
+    return np.repeat(first.ravel() - before, counts) + np.arange(counts.sum())
 
 
 def _weights(dataset: xr.Dataset, grid: WindowGrid) -> np.ndarray | None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import signal
 
-__all__ = ["POINTS", "passing"]
+__all__ = ["FACTOR_POINTS", "POINTS", "passing"]
 
 POINTS = (
     "run-before",
@@ -33,6 +33,9 @@ POINTS = (
     "remove-before",
 )
 """Points that a run passes, in their order."""
+
+FACTOR_POINTS = ("factors-before", "factors-during", "factors-after", "packing-during")
+"""Points that a run passes besides, where window factors are kept."""
 
 _seen: dict[str, int] = {}
 

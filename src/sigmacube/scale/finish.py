@@ -13,11 +13,13 @@ import numpy as np
 from sigmacube import io
 from sigmacube.io import dataset as labelled
 from sigmacube.io.atomic import commit, remove
+from sigmacube.io.factors import ARRAYS
 from sigmacube.io.zarr import library
 from sigmacube.result import DenoisedCube
 from sigmacube.scale.faults import passing
 from sigmacube.scale.job import Job
 from sigmacube.scale.stored import StoredCube
+from sigmacube.scale.window_factors import pack_factors
 
 __all__ = ["StoredResult", "create_arrays", "window_maps", "write_output"]
 
@@ -78,7 +80,8 @@ def write_output(job: Job, output: str) -> None:
 
 def _complete_store(job: Job) -> None:
     """Add coordinates, noise, window maps and attributes to the store of a run."""
-    made = labelled.from_result(_result(job, lazy=True))
+    result = _result(job, lazy=True)
+    made = labelled.from_result(result)
     root = library().open_group(job.store, mode="r+")
     cubes = set(job.names.values())
     _clear(job, keep=cubes)
@@ -90,6 +93,8 @@ def _complete_store(job: Job) -> None:
     attrs, small.attrs = small.attrs, {}
     small.to_zarr(job.store, mode="a", zarr_format=3, consolidated=False, encoding=encoding)
     passing("metadata-during")
+    if job.keeps_factors:
+        attrs["sigmacube_factors"] = pack_factors(job, result.noise_scale, _zarr_arrays(root))
     for name in cubes:
         extra = {"coordinates": made[name].encoding.get("coordinates")}
         found = {**made[name].attrs, **{k: v for k, v in extra.items() if v}}
@@ -97,6 +102,45 @@ def _complete_store(job: Job) -> None:
     # The attributes that make the store a result come last.
     root.update_attributes({str(key): _plain(value) for key, value in attrs.items()})
     passing("metadata-after")
+
+
+def _zarr_arrays(root: Any) -> Any:
+    """Return what makes arrays of window factors in a Zarr group."""
+
+    def create(name: str, shape: tuple[int, ...], chunks: tuple[int, ...]) -> Any:
+        dims, kind, about = ARRAYS[name]
+        return root.create_array(
+            name,
+            shape=shape,
+            dtype=kind,
+            chunks=chunks,
+            dimension_names=dims,
+            attributes={"long_name": about, "units": "1"},
+            fill_value=0,
+        )
+
+    return create
+
+
+def _add_to_netcdf(job: Job, result: StoredResult, path: Path) -> None:
+    """Add window factors to a netCDF file."""
+    import h5netcdf
+
+    with h5netcdf.File(path, "a") as file:
+
+        def create(name: str, shape: tuple[int, ...], chunks: tuple[int, ...]) -> Any:
+            dims, kind, about = ARRAYS[name]
+            for dim, size in zip(dims, shape, strict=True):
+                if dim not in file.dimensions:
+                    file.dimensions[dim] = size
+            array = file.create_variable(
+                name, dims, kind, chunks=chunks, compression="gzip", compression_opts=4,
+                shuffle=True,
+            )  # fmt: skip
+            array.attrs["long_name"], array.attrs["units"] = about, "1"
+            return array
+
+        file.attrs["sigmacube_factors"] = pack_factors(job, result.noise_scale, create)
 
 
 def _clear(job: Job, keep: set[str]) -> None:
@@ -147,7 +191,10 @@ def _write_files(job: Job, path: Path) -> None:
     passing("metadata-before")
     lazy = path.suffix.lower() in (".nc", ".nc4")
     names = dict(zip(finals, temporary, strict=True))
-    writer.write(_result(job, lazy=lazy), names, path, job.settings["dtype"])
+    result = _result(job, lazy=lazy)
+    writer.write(result, names, path, job.settings["dtype"])
+    if job.keeps_factors:
+        _add_to_netcdf(job, result, names[path])
     passing("metadata-after")
     for file in temporary:
         with file.open("rb+") as opened:

@@ -43,12 +43,12 @@ class Folder:
         files, root = fsspec.core.url_to_fs(self.place)
         return files, root
 
-    def write(self, name: str, content: bytes, fault: str | None = None) -> None:
+    def write(self, name: str, content: bytes | memoryview, fault: str | None = None) -> None:
         """Write a file under another name, bring it to the disk, and rename it."""
         if self.local is None:
             files, root = self._remote()
             files.makedirs(f"{root}/{name}".rpartition("/")[0], exist_ok=True)
-            files.pipe_file(f"{root}/{name}", content)
+            files.pipe_file(f"{root}/{name}", bytes(content))
             return
         final = self.local / name
         temporary = final.with_name(f".{final.name}.{os.getpid()}.partial")

@@ -26,15 +26,21 @@ from sigmacube.scale.faults import passing
 from sigmacube.scale.folder import Folder
 from sigmacube.scale.origin import Origin
 from sigmacube.scale.tiles import Tile, TileGrid
+from sigmacube.scale.window_factors import file_name, tile_factors
 
 __all__ = ["Job", "compute_tile", "from_npz", "to_npz"]
 
 
 def to_npz(arrays: Mapping[str, Any]) -> bytes:
     """Return arrays as the bytes of an .npz file."""
+    return bytes(_npz_buffer(arrays))
+
+
+def _npz_buffer(arrays: Mapping[str, Any]) -> memoryview:
+    """Return the bytes of an .npz file, not copied once more."""
     buffer = bytes_io.BytesIO()
     np.savez(buffer, allow_pickle=False, **{key: np.asarray(arrays[key]) for key in arrays})
-    return buffer.getvalue()
+    return buffer.getbuffer()
 
 
 def from_npz(content: bytes) -> dict[str, np.ndarray]:
@@ -185,6 +191,21 @@ class Job:
             sums.append(zlib.crc32(values.data))
         return sums
 
+    @property
+    def keeps_factors(self) -> bool:
+        """Whether window factors are written, too."""
+        return bool(self.settings["keep_factors"])
+
+    def write_factors(self, tile: Tile, part: Part) -> dict[str, np.ndarray]:
+        """Write a tile's window factors, where they are kept; return what to record of them."""
+        if not self.keeps_factors:
+            return {}
+        passing("factors-before")
+        content = _npz_buffer(tile_factors(tile, part))
+        self.folder.write(file_name(tile.number), content, "factors-during")
+        passing("factors-after")
+        return {"factors": np.array([zlib.crc32(content), len(content)], dtype=np.int64)}
+
     def finished(self, *, check: bool) -> dict[int, dict[str, np.ndarray]]:
         """Return the records of the tiles that are done.
 
@@ -215,7 +236,10 @@ class Job:
                 return False
             if zlib.crc32(values.data) != expected:
                 return False
-        return True
+        if not self.keeps_factors:
+            return True
+        content = self.folder.read(file_name(tile.number))
+        return content is not None and zlib.crc32(content) == record["factors"][0]
 
 
 @lru_cache(maxsize=1)
@@ -250,7 +274,11 @@ def compute_tile(place: str, number: int, threads: int = 1) -> int:
     passing("chunk-before")
     sums = job.write(tile, part)
     passing("chunk-after")
-    record = {"checksums": np.array(sums, dtype=np.int64), **_own_windows(job, tile, part)}
+    record = {
+        "checksums": np.array(sums, dtype=np.int64),
+        **_own_windows(job, tile, part),
+        **job.write_factors(tile, part),
+    }
     passing("manifest-before")
     job.folder.write(f"tiles/{number:06d}.npz", to_npz(record), "manifest-during")
     passing("manifest-after")

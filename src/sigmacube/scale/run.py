@@ -49,6 +49,8 @@ class Outcome:
     ranks: np.ndarray | None = None
     """As in `DenoisedCube`; None where the run had only to be cleaned up."""
     residual_ratio: np.ndarray | None = None
+    factor_bytes: int = 0
+    """Size of the window factors before compression, where they were kept."""
 
 
 def denoise_file(
@@ -74,6 +76,7 @@ def denoise_file(
     resume: bool = False,
     overwrite: bool = False,
     dtype: str = "float32",
+    keep_factors: bool = False,
     progress: Progress | None = None,
 ) -> Outcome:
     """Denoise a cube in a file or store, tile by tile, into another one.
@@ -109,6 +112,9 @@ def denoise_file(
         Replace an existing output, and an unfinished run.
     dtype
         Of the output: ``"float32"`` or ``"float64"``.
+    keep_factors
+        Whether to keep the factors of all windows, from which products are made (.nc and .zarr
+        only). They are on the disk twice until the output is whole.
     progress
         Called as ``progress(done, total)``, in windows.
 
@@ -136,6 +142,8 @@ def denoise_file(
         raise ValueError(f"Invalid dtype {dtype!r}. It must be 'float32' or 'float64'.")
     if not isinstance(solver, str):
         raise ValueError("Invalid solver: tiles of files need a solver by its name.")
+    if keep_factors:
+        check_keeps_factors(output, uncertainty)
     count = check_execution(mode, scheduler, workers)
     budget = None if memory is None else parse_memory(memory)
     wanted = None if tile is None else parse_tile(tile)
@@ -143,6 +151,7 @@ def denoise_file(
     output = _absolute(output)
     folder = Folder(run_folder(output))
     settings = _settings(origin, output, options, noise, dtype, wanted)
+    settings["keep_factors"] = keep_factors
     begin = _enter(folder, output, options, resume=resume, overwrite=overwrite)
     if begin is None:
         return Outcome(output)
@@ -162,8 +171,17 @@ def denoise_file(
     return outcome
 
 
+def check_keeps_factors(output: str | Path, uncertainty: bool) -> None:
+    """Refuse to keep window factors where there is no place or no use for them."""
+    if not uncertainty:
+        raise ValueError("--keep-factors keeps what sigma rests on; not with --no-uncertainty.")
+    io.check_keeps_factors(output)
+
+
 def _outcome(job: Job, output: str, computed: int) -> Outcome:
-    maps = window_maps(job, job.finished(check=False).values())
+    records = job.finished(check=False)
+    maps = window_maps(job, records.values())
+    kept = sum(int(record["factors"][1]) for record in records.values() if "factors" in record)
     return Outcome(
         output,
         len(job.tiles),
@@ -173,6 +191,7 @@ def _outcome(job: Job, output: str, computed: int) -> Outcome:
         job.survey.settled.source,
         maps["ranks"],
         maps["residual_ratio"],
+        kept,
     )
 
 
@@ -217,7 +236,7 @@ def _enter(
         folder.remove()
     if is_address(output):  # nothing can be renamed there, so an old store goes first
         Folder(output).remove()
-    folder.create("tiles")
+    folder.create("tiles", "factors")
     return True
 
 
@@ -363,7 +382,8 @@ def _prepare(
 
 def _fitting_tile(job: Job, survey: Survey, memory: float, at_once: int) -> tuple[int, int]:
     itemsize = job.origin.open().value_dtype.itemsize
-    return choose_tile(survey, survey.expected_rank(job.options.rank), itemsize, memory, at_once)
+    rank = survey.expected_rank(job.options.rank)
+    return choose_tile(survey, rank, itemsize, memory, at_once, job.keeps_factors)
 
 
 def _tiles(

@@ -149,7 +149,9 @@ def _with_chunk(side: int) -> tuple[int, int]:
     return side + -side % 64, 64
 
 
-def peak_memory(survey: Survey, rank: int, tile: tuple[int, int], itemsize: int) -> float:
+def peak_memory(
+    survey: Survey, rank: int, tile: tuple[int, int], itemsize: int, keep_factors: bool = False
+) -> float:
     """Return the bytes that solving one tile takes at most, without the interpreter.
 
     Parameters
@@ -162,6 +164,8 @@ def peak_memory(survey: Survey, rank: int, tile: tuple[int, int], itemsize: int)
         (rows, cols).
     itemsize
         Bytes per value of the input.
+    keep_factors
+        Whether the tile also writes the factors of its windows.
     """
     grid, bands = survey.grid, survey.grid.cube_shape[2]
     sides = [_extent(axis, side) for axis, side in zip((grid.rows, grid.cols), tile, strict=True)]
@@ -178,7 +182,8 @@ def peak_memory(survey: Survey, rank: int, tile: tuple[int, int], itemsize: int)
     copies = in_block * (rank * (2 * window + 4 * grid.bands.size) * 8 + 7 * window * 8)
     combining = source + factors + pixels * bands * 12 + pairs + copies
     output = tile[0] * tile[1] * survey.shape[2] * 16
-    return max(solving, combining) + output
+    writing = factors * 5 / 2 + windows * window * 12 + copies if keep_factors else 0.0
+    return max(solving, combining, writing) + output
 
 
 def _extent(axis: Axis, side: int) -> tuple[int, int]:
@@ -189,7 +194,12 @@ def _extent(axis: Axis, side: int) -> tuple[int, int]:
 
 
 def choose_tile(
-    survey: Survey, rank: int, itemsize: int, memory: float, workers: int = 1
+    survey: Survey,
+    rank: int,
+    itemsize: int,
+    memory: float,
+    workers: int = 1,
+    keep_factors: bool = False,
 ) -> tuple[int, int]:
     """Return the largest tile, nearly square, that ``workers`` can solve in ``memory`` bytes."""
     grid = survey.grid
@@ -199,7 +209,8 @@ def choose_tile(
     counts = [1, 1]
 
     def needs(counts: list[int]) -> float:
-        return peak_memory(survey, rank, (counts[0] * blocks[0], counts[1] * blocks[1]), itemsize)
+        tile = (counts[0] * blocks[0], counts[1] * blocks[1])
+        return peak_memory(survey, rank, tile, itemsize, keep_factors)
 
     if needs(counts) > budget:
         least = (needs(counts) + BASELINE) * workers

@@ -1,0 +1,222 @@
+"""What tiles keep for later: window factors, killed and resumed; products and checks from tiles."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+import sigmacube as sc
+from sigmacube import io
+from sigmacube.cli import main
+from sigmacube.result import DenoisedCube
+from sigmacube.scale import denoise_file
+from sigmacube.scale.faults import FACTOR_POINTS, POINTS
+
+pytest.importorskip("zarr")
+pytest.importorskip("distributed")
+
+SHAPE = (47, 39, 16)
+NOISE = 0.05
+WINDOW: dict[str, Any] = {"window": 5, "step": 2}
+
+
+def noisy_cube() -> np.ndarray:
+    rng = np.random.default_rng(7)
+    cube = sc.synthetic.scene(SHAPE, rng=3).values + rng.normal(scale=NOISE, size=SHAPE)
+    cube[:5, :7] = np.nan
+    cube[..., 3] = np.nan
+    return np.asarray(cube)
+
+
+def damaged_cube() -> np.ndarray:
+    """A cube with impulses, a stripe and missing values."""
+    rng = np.random.default_rng(11)
+    cube = sc.synthetic.add_noise(sc.synthetic.scene(SHAPE, rng=3), NOISE, impulses=0.03, rng=4)
+    values = np.array(cube.values)
+    values[:, 17, 5] += 0.5
+    values[rng.random(SHAPE) < 0.02] = np.nan
+    return values
+
+
+def assert_same_factors(found: DenoisedCube, whole: DenoisedCube) -> None:
+    """Compare all that products rest on, bit by bit."""
+    mine, theirs = found.error_model, whole.error_model
+    assert mine is not None
+    assert theirs is not None
+    for name in ("noise_variance", "bands", "pixel_scale", "inflation"):
+        a, b = getattr(mine, name), getattr(theirs, name)
+        assert (a is None) == (b is None), name
+        if a is not None:
+            np.testing.assert_array_equal(a, b, err_msg=name)
+    for name in ("left", "right", "singular_values", "residual", "n_valid", "pixel_weights"):
+        np.testing.assert_array_equal(
+            getattr(mine.factors, name), getattr(theirs.factors, name), err_msg=name
+        )
+
+
+def whole_result(folder: Path, cube: np.ndarray, noise: Any = NOISE, **options: Any) -> Any:
+    """Return the result of the whole cube as it is read back from a file."""
+    result = sc.denoise(cube, noise, **{**WINDOW, **options})
+    result.save(folder / "whole.nc", keep_factors=True, dtype="float64", overwrite=True)
+    return io.read_result(folder / "whole.nc")
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        ("plain", {}),
+        ("plain", {"rank": 4}),
+        ("plain", {"weights": "uniform", "finite_noise": False}),
+        ("plain", {"window": (5, 7, 5), "step": (2, 3, 5), "rank": 2}),
+        ("damaged", {}),
+        ("damaged", {"solver": "robust"}),
+    ],
+    ids=str,
+)
+def test_tiles_keep_the_factors_of_the_whole(
+    kind: str, options: dict[str, Any], tmp_path: Path
+) -> None:
+    cube = noisy_cube() if kind == "plain" else damaged_cube()
+    whole = whole_result(tmp_path, cube, **options)
+    np.save(tmp_path / "in.npy", cube)
+    for tile, name in (("47x39", "a.zarr"), ("20x16", "b.nc"), ("33x27", "c.zarr")):
+        made = denoise_file(
+            tmp_path / "in.npy", tmp_path / name, NOISE, **{**WINDOW, **options}, tile=tile,
+            workers=1, dtype="float64", keep_factors=True,
+        )  # fmt: skip
+        assert made.factor_bytes > 0
+        found = io.read_result(tmp_path / name)
+        assert_same_factors(found, whole)
+        np.testing.assert_array_equal(found.std, whole.std)
+    assert not list(tmp_path.glob(".*"))
+
+
+def test_tiles_smaller_than_a_window_keep_factors(tmp_path: Path) -> None:
+    cube = noisy_cube()[:21, :17]
+    whole = whole_result(tmp_path, cube)
+    np.save(tmp_path / "in.npy", cube)
+    denoise_file(tmp_path / "in.npy", tmp_path / "a.zarr", NOISE, **WINDOW, tile="3x4", workers=1,
+                 dtype="float64", keep_factors=True)  # fmt: skip
+    assert_same_factors(io.read_result(tmp_path / "a.zarr"), whole)
+
+
+def test_signal_dependent_noise_is_kept(tmp_path: Path) -> None:
+    """The factor of every pixel on its noise goes with the windows' factors."""
+    cube, noise = noisy_cube(), sc.SignalNoise(4e-3, 1e-3)
+    whole = whole_result(tmp_path, cube, noise)
+    np.save(tmp_path / "in.npy", cube)
+    denoise_file(tmp_path / "in.npy", tmp_path / "a.zarr", noise, **WINDOW, tile="20x16",
+                 workers=1, dtype="float64", keep_factors=True)  # fmt: skip
+    found = io.read_result(tmp_path / "a.zarr")
+    assert found.error_model is not None
+    assert found.error_model.pixel_scale is not None
+    assert_same_factors(found, whole)
+
+
+@pytest.fixture(scope="module")
+def resume() -> Any:
+    """The benchmark that kills runs, as a module."""
+    path = Path(__file__).resolve().parents[1] / "benchmarks" / "resume.py"
+    spec = importlib.util.spec_from_file_location("resume", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def killer(resume: Any) -> Iterator[Any]:
+    with resume.Killer() as made:
+        yield made
+
+
+def points_with_factors() -> list[str]:
+    """Return all points in the order that a run which keeps factors passes them."""
+    *of_tiles, packing = FACTOR_POINTS
+    points = list(POINTS)
+    at = points.index("chunk-after") + 1
+    points[at:at] = of_tiles
+    points.insert(points.index("metadata-after"), packing)
+    return points
+
+
+@pytest.mark.parametrize("output", ["a.zarr", "a.nc"])
+def test_killed_at_every_point_and_resumed(
+    output: str, resume: Any, killer: Any, tmp_path: Path
+) -> None:
+    source, _ = resume.make_scene(tmp_path)
+    target = tmp_path / output
+    points = [p for p in points_with_factors() if output == "a.zarr" or p != "metadata-during"]
+    for point in points:
+        killed = killer.run(source, target, fault=point, keep_factors=True)
+        assert killed, f"{point} was not passed"
+        renamed = points.index(point) >= points.index("rename-after")
+        assert target.exists() == renamed, point
+    assert not killer.run(source, target, keep_factors=True)
+    found = io.read_result(target)
+    assert not list(tmp_path.glob(".*"))
+    given = {k: v for k, v in resume.SETTINGS.items() if k != "noise"}
+    assert_same_factors(found, whole_result(tmp_path, np.load(source), **given))
+
+
+def test_lost_factors_are_computed_again(resume: Any, killer: Any, tmp_path: Path) -> None:
+    """A machine that went down may lose factors whose tile was recorded."""
+    source, _ = resume.make_scene(tmp_path)
+    target = tmp_path / "a.zarr"
+    assert killer.run(source, target, fault="metadata-before", keep_factors=True)
+    files = sorted((tmp_path / ".a.zarr.run" / "factors").iterdir())
+    assert len(files) == 4
+    files[0].unlink()
+    files[1].write_bytes(b"")
+    content = bytearray(files[2].read_bytes())
+    content[len(content) // 2] ^= 1
+    files[2].write_bytes(bytes(content))
+    assert not killer.run(source, target, keep_factors=True)
+    given = {k: v for k, v in resume.SETTINGS.items() if k != "noise"}
+    assert_same_factors(io.read_result(target), whole_result(tmp_path, np.load(source), **given))
+
+
+def test_factors_by_the_command_line(tmp_path: Path) -> None:
+    cube = noisy_cube()
+    np.save(tmp_path / "in.npy", cube)
+    words = ["denoise", str(tmp_path / "in.npy"), str(tmp_path / "a.zarr"), "--noise", str(NOISE),
+             "--window", "5", "--step", "2", "--tile", "20x16", "--workers", "1",
+             "--keep-factors"]  # fmt: skip
+    told = CliRunner().invoke(main, words)
+    assert told.exit_code == 0, told.output
+    assert "MB before compression" in told.output
+    assert_same_factors(io.read_result(tmp_path / "a.zarr"), whole_result(tmp_path, cube))
+
+
+@pytest.mark.parametrize(
+    ("output", "more", "message"),
+    [
+        ("a.tif", [], "only .nc and .zarr can keep the window factors"),
+        ("a.zarr", ["--no-uncertainty"], "not with --no-uncertainty"),
+    ],
+)
+def test_factors_that_cannot_be_kept(
+    output: str, more: list[str], message: str, tmp_path: Path
+) -> None:
+    np.save(tmp_path / "in.npy", noisy_cube())
+    words = ["denoise", str(tmp_path / "in.npy"), str(tmp_path / output), "--tile", "20x16",
+             "--keep-factors", *more]  # fmt: skip
+    told = CliRunner().invoke(main, words)
+    assert told.exit_code == 2
+    assert message in told.output
+    assert [p.name for p in tmp_path.iterdir()] == ["in.npy"]
+
+
+def test_resume_must_keep_factors_alike(resume: Any, killer: Any, tmp_path: Path) -> None:
+    source, _ = resume.make_scene(tmp_path)
+    assert killer.run(source, tmp_path / "a.zarr", fault="tile-before:2")
+    with pytest.raises(ValueError, match="Invalid keep_factors True for --resume"):
+        denoise_file(source, tmp_path / "a.zarr", **resume.SETTINGS, tile=resume.TILE, workers=1,
+                     dtype="float64", resume=True, keep_factors=True)  # fmt: skip
