@@ -36,7 +36,7 @@ def test_closed_form_equals_a_refit_without_the_element() -> None:
     covariance = 0.5 ** np.abs(np.subtract.outer(np.arange(14), np.arange(14))) * np.outer(std, std)
     result = sc.denoise(cube, covariance, window=10, step=10, finite_noise=False)
     scene = SolvedScene.create(cube, result.estimate, result.error_model)
-    z = leave_one_out(scene).z
+    z = leave_one_out(scene)
     left, right = scene.signal_part((0, 0, 0))
     basis = result.error_model.factors.noise.unwhiten(right).T
     known = np.argwhere(np.isfinite(z))

@@ -14,6 +14,7 @@ from click.testing import CliRunner
 import sigmacube as sc
 from sigmacube import io
 from sigmacube.cli import main
+from sigmacube.holdout_tiles import holdout_file
 from sigmacube.result import DenoisedCube
 from sigmacube.scale import denoise_file
 from sigmacube.scale.faults import FACTOR_POINTS, POINTS
@@ -220,3 +221,88 @@ def test_resume_must_keep_factors_alike(resume: Any, killer: Any, tmp_path: Path
     with pytest.raises(ValueError, match="Invalid keep_factors True for --resume"):
         denoise_file(source, tmp_path / "a.zarr", **resume.SETTINGS, tile=resume.TILE, workers=1,
                      dtype="float64", resume=True, keep_factors=True)  # fmt: skip
+
+
+MASK = np.random.default_rng(5).random(SHAPE) > 0.05
+
+
+@pytest.mark.parametrize(
+    ("kind", "noise", "options"),
+    [
+        ("plain", NOISE, {}),
+        ("plain", None, {"window": 8, "step": 4}),
+        ("plain", NOISE, {"method": "hidden", "share": 0.1, "rng": 3}),
+        ("plain", NOISE, {"mask": MASK}),
+        ("plain", NOISE, {"window": (5, 7, 5), "step": (2, 3, 5), "rank": 2, "method": "hidden"}),
+        ("plain", "covariance", {}),
+        ("plain", sc.SignalNoise(4e-3, 1e-3), {}),
+        ("damaged", NOISE, {}),
+        ("damaged", None, {"solver": "robust", "window": 8, "step": 4}),
+    ],
+    ids=lambda value: str(value)[:30],
+)
+def test_holdout_of_tiles_is_that_of_the_whole(
+    kind: str, noise: Any, options: dict[str, Any], tmp_path: Path
+) -> None:
+    cube = noisy_cube() if kind == "plain" else damaged_cube()
+    if noise == "covariance":
+        bands = np.arange(SHAPE[2])
+        noise = NOISE**2 * 0.6 ** np.abs(bands[:, None] - bands)
+    np.save(tmp_path / "in.npy", cube)
+    how = {**WINDOW, **options}
+    expected = sc.holdout(cube, noise=noise, **how)
+    assert expected.n_elements > 100
+    for tile in ("47x39", "20x16", "8x30"):
+        found = holdout_file(tmp_path / "in.npy", noise, **how, tile=tile, workers=1)
+        assert found.to_json() == expected.to_json(), tile
+
+
+def test_masked_elements_do_not_count_whatever_they_hold() -> None:
+    cube = noisy_cube()
+    wild, missing = np.where(MASK, cube, 1e6), np.where(MASK, cube, np.nan)
+    one = sc.holdout(wild, noise=NOISE, mask=MASK, **WINDOW)
+    two = sc.holdout(missing, noise=NOISE, **WINDOW)
+    assert one.z_std == pytest.approx(two.z_std, rel=1e-6)
+    assert one.n_elements == two.n_elements
+
+
+def test_hidden_elements_follow_the_seed(tmp_path: Path) -> None:
+    np.save(tmp_path / "in.npy", noisy_cube())
+    one, two, again = (
+        holdout_file(tmp_path / "in.npy", NOISE, **WINDOW, method="hidden", rng=seed, tile="20x16")
+        for seed in (1, 2, 1)
+    )
+    assert one.to_json() == again.to_json()
+    assert one.to_json() != two.to_json()
+
+
+def test_wrong_noise_is_noticed_in_tiles(tmp_path: Path) -> None:
+    """The negative control: a check that trusts any σ is none."""
+    shape = (62, 50, 30)
+    noisy = sc.synthetic.scene(shape, rng=3).values
+    noisy = noisy + np.random.default_rng(1).normal(scale=0.03, size=shape)
+    np.save(tmp_path / "in.npy", noisy)
+    right, wrong = (
+        holdout_file(tmp_path / "in.npy", noise, tile="40x40", workers=1) for noise in (0.03, 0.018)
+    )
+    assert right.trusted
+    assert not wrong.trusted
+    assert "too small" in wrong.verdict
+
+
+def test_validate_command_in_tiles(tmp_path: Path) -> None:
+    np.save(tmp_path / "in.npy", noisy_cube())
+    scene = str(tmp_path / "in.npy")
+    words = ["validate", scene, "--noise", "0.05", "--window", "5", "--step", "2", "--json"]
+    whole, tiled, limited = (
+        CliRunner().invoke(main, [*words, *more])
+        for more in ([], ["--tile", "20x16", "--workers", "2"], ["--memory", "1GB"])
+    )
+    assert tiled.exit_code == 0, tiled.output
+    assert whole.stdout == tiled.stdout == limited.stdout
+    told = CliRunner().invoke(main, [*words, "--tile", "20x16", "--method", "monte-carlo"])
+    assert told.exit_code == 2
+    assert "--tile does not go with --method monte-carlo" in told.output
+    told = CliRunner().invoke(main, [*words, "--memory", "1MB"])
+    assert told.exit_code == 2
+    assert "Invalid memory 1MB. It must be at least" in told.output

@@ -65,6 +65,7 @@ __all__ = [
     "extent",
     "keeps_noise",
     "part_grid",
+    "pixel_scales",
     "pool_correlation",
     "solve_part",
     "take_survey",
@@ -182,7 +183,7 @@ def denoise(
         )
         return lazy
     source = as_cube(cube)
-    mask = _joint_mask(source, mask)
+    mask = joint_mask(source, mask)
     read = reader(source.values, mask)
     with parallel(workers) as run:
         survey = take_survey(read, source.shape, noise, options, run, workers=workers)
@@ -215,17 +216,17 @@ def denoise(
             inflation=part.inflation,
         ),
     )
-    return _calibrated(result, source.values) if calibrate else result
+    return _calibrated(result, source.values, mask) if calibrate else result
 
 
-def _calibrated(result: DenoisedCube, values: np.ndarray) -> DenoisedCube:
+def _calibrated(result: DenoisedCube, values: np.ndarray, mask: np.ndarray | None) -> DenoisedCube:
     """Return the result with σ of every band scaled by what leaving elements out shows."""
     errors = result.error_model
     if errors is None:
         return result
-    scene = SolvedScene.create(values, result.estimate, errors, result.rejected)
+    scene = SolvedScene.create(values, result.estimate, errors, result.rejected, mask=mask)
     factors = np.full(errors.n_bands, np.nan)
-    factors[errors.bands] = band_spread(leave_one_out(scene).z)
+    factors[errors.bands] = band_spread(leave_one_out(scene))
     return result.calibrated(factors)
 
 
@@ -493,6 +494,19 @@ def _load_block(read: Read, survey: Survey, rows: slice, cols: slice) -> Scene:
     )
 
 
+def pixel_scales(read: Read, survey: Survey) -> Read | None:
+    """Return what reads (row, col, 1) factors of pixels on their noise; None where all are one."""
+    if survey.signal_noise is None:
+        return None
+
+    def scales(rows: slice, cols: slice) -> tuple[np.ndarray, np.ndarray | None]:
+        found = _load_block(read, survey, rows, cols).pixel_scale
+        assert found is not None
+        return found[..., None], None
+
+    return scales
+
+
 def _few_patches(read: Read, survey: Survey) -> Iterator[np.ndarray]:
     """Yield (pixel, band) values over their noise of three windows across the scene."""
     rows, cols = (np.linspace(0, n - 1, 3).astype(int).tolist() for n in survey.grid.shape[:2])
@@ -591,7 +605,7 @@ def settle_noise(
     return SettledNoise(found.model, found.source, found.summary())
 
 
-def _joint_mask(cube: Cube, mask: np.ndarray | None) -> np.ndarray | None:
+def joint_mask(cube: Cube, mask: np.ndarray | None) -> np.ndarray | None:
     """Return the cube's own mask and the user's, as one."""
     if mask is None:
         return cube.mask

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
-from itertools import pairwise
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy.special import ndtri
 
-from sigmacube.core.hidden_elements import hide_elements
-from sigmacube.core.leave_one_out import SolvedScene, band_spread, leave_one_out
-from sigmacube.core.noise_differences import signal_directions
+from sigmacube.core.hidden_elements import predict_hidden, stride_of_windows
+from sigmacube.core.holdout import Look, Tally, brightness, noise_lag1
+from sigmacube.core.leave_one_out import Predicted, SolvedScene, Window, partition, predict
 from sigmacube.core.noise_estimation import SPATIALLY_CORRELATED, spatial_warning
-from sigmacube.core.noise_sample import NoiseSample
-from sigmacube.core.parallel import parallel
-from sigmacube.pipeline import as_cube, denoise
+from sigmacube.core.parallel import ParallelMap, parallel
+from sigmacube.core.scene import valid_elements
+from sigmacube.core.survey import Read, reader
+from sigmacube.core.windows import WindowGrid
+from sigmacube.pipeline import as_cube, denoise, joint_mask
 from sigmacube.result import DenoisedCube
 
 if TYPE_CHECKING:
@@ -30,7 +31,8 @@ if TYPE_CHECKING:
 __all__ = ["Holdout", "holdout"]
 
 LEVELS = (0.5, 0.68, 0.9, 0.95, 0.99)
-N_CLASSES = 5
+# Windows whose predictions are in memory at a time.
+BATCH = 64
 # What counts as calibrated, at 95 and at 50 %.
 GOOD_95, GOOD_50 = (0.93, 0.97), (0.45, 0.55)
 # Spatial tests: autocorrelation, beyond the noise's own, from which something is wrong.
@@ -227,7 +229,8 @@ def holdout(
     share
         Share of the elements to hide, for ``method="hidden"``.
     rng
-        Seed or generator that chooses them.
+        Seed or generator that chooses them. The elements hidden in a window depend on the seed and
+        the window's place in the scene alone.
     method
         ``"leave-one-out"`` in closed form, or ``"hidden"``: some elements are hidden and up to 32
         windows solved without them. Slower, and free of the closed form's approximation.
@@ -258,145 +261,167 @@ def holdout(
     >>> holdout(noisy, noise=0.012).trusted
     False
     """
-    if method not in ("leave-one-out", "hidden"):
-        raise ValueError(f"Invalid method {method!r}. It must be 'leave-one-out' or 'hidden'.")
-    if not 0 < share <= 0.2:
-        raise ValueError(f"Invalid share {share}. It must be above 0 and at most 0.2.")
+    check_request(method, share)
     source = as_cube(cube)
+    mask = joint_mask(source, options.get("mask"))
     if result is None:
         result = denoise(source, **{"uncertainty": False, **options})
     errors = result.error_model
     if errors is None:
         raise ValueError("Invalid result: its window factors were not kept. Denoise it anew.")
-    scene = SolvedScene.create(source.values, result.estimate, errors, result.rejected)
-    left_out = leave_one_out(scene)
-    z = left_out.z
-    if method == "hidden":
-        with parallel(options.get("workers")) as run:
-            z = hide_elements(scene, share, np.random.default_rng(rng), run)
-    if errors.band_scale is not None:
-        z = z / errors.band_scale[errors.bands].astype(np.float32)
-    tables = _Tables(z, left_out.window, _brightness(source.values[..., errors.bands], scene.valid))
-    return Holdout(
-        **tables.overall(),
-        **tables.by_band(errors.bands, errors.n_bands),
-        brightness=tables.by_brightness(),
-        removed_lag1=float(left_out.removed_lag1),
-        weakest_lag1=float(left_out.weakest_lag1),
-        noise_lag1=_noise_lag1(scene),
-        copied_pixels=_copies(source.values[..., errors.bands], scene.valid),
-        median_rank=float(np.median(result.ranks)),
+    read = reader(source.values, mask)
+    check = Check.create(
+        read, errors.factors.grid, source.shape, errors.bands, method=method, share=share, rng=rng
+    )
+    scene = SolvedScene.create(
+        source.values, result.estimate, errors, result.rejected,
+        mask=mask, varied=check.look.varied,
+    )  # fmt: skip
+    light = brightness(
+        source.values[..., errors.bands], valid_elements(source.values, mask)[..., errors.bands]
+    )
+    scale = None if errors.band_scale is None else errors.band_scale[errors.bands]
+    with parallel(options.get("workers")) as run:
+        check.add(scene, light, run, scale)
+    pixels = errors.pixel_scale
+    return check.concluded(
+        read,
+        errors.factors.noise.std,
+        ranks=result.ranks,
         noise_source=str(result.settings.get("noise_source", "given")),
-        method=method,
+        scale=None if pixels is None else reader(pixels[..., None], None),
+        impulses=result.rejected is not None,
         wavelengths=source.wavelengths,
     )
 
 
-class _Tables:
-    """Coverage of standardised errors, with standard errors from the spread over windows."""
+@dataclass(frozen=True, eq=False)
+class Check:
+    """A hold-out check under way: a scene, or parts of it one by one, in any order."""
 
-    def __init__(self, z: np.ndarray, window: np.ndarray, brightness: np.ndarray) -> None:
-        order = np.argsort(window, axis=None, kind="stable")
-        order = order[window.ravel()[order] >= 0]
-        self._z = np.abs(z.reshape(-1, z.shape[2])[order])
-        self._brightness = brightness.ravel()[order]
-        self._known = np.isfinite(self._z)
-        owner = window.ravel()[order]
-        self._starts = np.flatnonzero(np.diff(owner, prepend=-1))
-        if not self._known.any():
+    shape: tuple[int, int, int]
+    bands: np.ndarray
+    """Indices of the bands with data."""
+    look: Look
+    tally: Tally
+    method: str
+    share: float
+    seed: int
+    parts: int
+    """Parts of the spectrum that windows hold each."""
+    stride: int
+    """How far apart windows with hidden elements are."""
+
+    @classmethod
+    def create(
+        cls,
+        read: Read,
+        grid: WindowGrid,
+        shape: tuple[int, int, int],
+        bands: np.ndarray,
+        *,
+        method: str,
+        share: float,
+        rng: int | np.random.Generator,
+    ) -> Check:
+        """Look at the whole scene and get ready to count."""
+        look = Look.over(read, shape, bands)
+        sides = [len(partition(axis)) for axis in (grid.rows, grid.cols, grid.bands)]
+        tally = Tally(sides[0] * sides[1], sides[2], len(bands), LEVELS, look.edges)
+        seed = rng if isinstance(rng, int) else int(rng.integers(2**63))
+        stride = stride_of_windows(sides[0] * sides[1] * sides[2])
+        return cls(shape, bands, look, tally, method, share, seed, sides[2], stride)
+
+    def add(
+        self,
+        scene: SolvedScene,
+        light: np.ndarray,
+        run: ParallelMap,
+        scale: np.ndarray | None = None,
+    ) -> None:
+        """Count what the windows of a scene, or of a part of it, predict.
+
+        Parameters
+        ----------
+        scene
+            The solved scene.
+        light
+            (row, col) brightness of its pixels.
+        run
+            Parallel map over windows.
+        scale
+            (band with data,) factor of a calibration on σ.
+        """
+
+        def predicted(window: Window) -> Predicted:
+            found = predict(scene, window)
+            if self.method == "hidden":
+                hidden = (window.number * self.parts + window.part) % self.stride == 0
+                z = (predict_hidden(scene, window, self.share, self.seed) if hidden
+                     else np.full_like(found.z, np.nan))  # fmt: skip
+                found = replace(found, z=z)
+            if scale is None:
+                return found
+            return replace(found, z=found.z / scale[found.bands].astype(np.float32))
+
+        windows = list(scene.windows())
+        for start in range(0, len(windows), BATCH):
+            batch = windows[start : start + BATCH]
+            for window, found in zip(batch, run(predicted, batch), strict=True):
+                self.tally.add(found, light[window.own[:2]])
+
+    def concluded(
+        self,
+        read: Read,
+        std: np.ndarray,
+        *,
+        ranks: np.ndarray,
+        noise_source: str,
+        scale: Read | None,
+        impulses: bool,
+        wavelengths: np.ndarray | None,
+    ) -> Holdout:
+        """Return what was counted, with the noise's own autocorrelation."""
+        tally = self.tally
+        if not tally.n_elements:
             raise ValueError(
                 "Invalid scene for a hold-out check: no element can be predicted from the others. "
                 "There must be more bands and pixels than components."
             )
-
-    def overall(self) -> dict[str, Any]:
-        """Return the figures over all elements."""
-        size = self._z[self._known]
-        shares = {level: self._share(level) for level in LEVELS}
-        return {
-            "coverage": {level: float(share) for level, (share, _) in shares.items()},
-            "coverage_error": {level: float(error) for level, (_, error) in shares.items()},
-            "z_std": float(np.sqrt(np.mean(np.square(size, dtype=np.float64)))),
-            "factor": float(np.quantile(size, 0.95) / ndtri(0.975)),
-            "n_elements": int(size.size),
-        }
-
-    def by_band(self, bands: np.ndarray, n_bands: int) -> dict[str, Any]:
-        """Return the tables per band of the cube."""
-        share, error = self._share(0.95, axis=1)
-        spread = band_spread(self._z[None])
-        found = {"band_coverage": share, "band_coverage_error": error, "band_factors": spread}
-        tables = {}
-        for name, values in found.items():
-            tables[name] = np.full(n_bands, np.nan)
-            tables[name][bands] = values
-        return tables
-
-    def by_brightness(self) -> tuple[BrightnessClass, ...]:
-        """Return the table by brightness class."""
-        edges = np.quantile(self._brightness, np.linspace(0, 1, N_CLASSES + 1))
-        classes = []
-        for low, high in pairwise(edges):
-            inside = (self._brightness >= low) & (self._brightness <= high)
-            known = self._known & inside[:, None]
-            if high == low or not known.any():
-                continue
-            share, error = self._share(0.95, where=inside)
-            spread = np.sqrt(np.mean(np.square(self._z[known], dtype=np.float64)))
-            classes.append(
-                BrightnessClass(float(low), float(high), float(share), float(error), float(spread))
-            )
-        return tuple(classes)
-
-    def _share(
-        self, level: float, *, axis: int = 0, where: np.ndarray | None = None
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Return the share inside an interval and its standard error; per band with axis 1.
-
-        Elements of a window are not independent and windows differ, so the error is that of a
-        ratio of sums over windows.
-        """
-        known = self._known if where is None else self._known & where[:, None]
-        inside = known & (self._z <= ndtri((1 + level) / 2))
-        hits, counts = (
-            np.add.reduceat(a, self._starts, axis=0, dtype=np.float64) for a in (inside, known)
+        shares = tally.by_level()
+        by_band = {}
+        names = ("band_coverage", "band_coverage_error", "band_factors")
+        for name, values in zip(names, tally.by_band(), strict=True):
+            by_band[name] = np.full(self.shape[2], np.nan)
+            by_band[name][self.bands] = values
+        varied = self.look.varied
+        return Holdout(
+            coverage={level: share for level, (share, _) in shares.items()},
+            coverage_error={level: error for level, (_, error) in shares.items()},
+            z_std=tally.z_std,
+            factor=tally.quantile(0.95) / float(ndtri(0.975)),
+            n_elements=tally.n_elements,
+            brightness=tuple(BrightnessClass(**part) for part in tally.by_brightness()),
+            removed_lag1=tally.removed_lag1,
+            weakest_lag1=tally.weakest_lag1,
+            noise_lag1=noise_lag1(
+                read, self.shape, self.bands[varied], std[varied], scale=scale, impulses=impulses
+            ),
+            copied_pixels=self.look.copies,
+            median_rank=float(np.median(ranks)),
+            noise_source=noise_source,
+            method=self.method,
+            wavelengths=wavelengths,
+            **by_band,
         )
-        if axis == 0:
-            hits, counts = hits.sum(axis=1), counts.sum(axis=1)
-        total = counts.sum(axis=0)
-        with np.errstate(invalid="ignore", divide="ignore"):
-            share = hits.sum(axis=0) / total
-            n = np.count_nonzero(counts, axis=0)
-            spread = np.sum(np.square(hits - share * counts), axis=0)
-            clustered = np.sqrt(spread * n / np.maximum(n - 1, 1)) / total
-            binomial = np.sqrt(share * (1 - share) / total)
-        return share, np.maximum(clustered, binomial)
 
 
-def _brightness(values: np.ndarray, valid: np.ndarray) -> np.ndarray:
-    """Return (row, col) the mean over bands, zero at masked pixels."""
-    spectra = np.where(valid[..., None] & np.isfinite(values), values, 0)
-    return spectra.mean(axis=2, dtype=np.float64)
-
-
-def _noise_lag1(scene: SolvedScene) -> float:
-    """Return the autocorrelation between neighbours of directions that hold noise only."""
-    noise = scene.factors.noise
-    bands = np.flatnonzero(np.std(scene.values[scene.valid], axis=0) > 0)
-    if len(bands) < 4:
-        return float("nan")
-    sample = NoiseSample.create(scene.values, bands, scene.valid)
-    return signal_directions(sample.scaled(noise.std[bands]))[1]
-
-
-def _copies(values: np.ndarray, valid: np.ndarray) -> float:
-    """Return the share of neighbouring valid pixels whose spectra are equal."""
-    same = pairs = 0
-    for a, b in ((np.s_[1:], np.s_[:-1]), (np.s_[:, 1:], np.s_[:, :-1])):
-        both = valid[a] & valid[b]
-        same += int(np.count_nonzero(np.all(values[a] == values[b], axis=2) & both))
-        pairs += int(np.count_nonzero(both))
-    return same / max(pairs, 1)
+def check_request(method: str, share: float) -> None:
+    """Refuse a method or a share that there is not."""
+    if method not in ("leave-one-out", "hidden"):
+        raise ValueError(f"Invalid method {method!r}. It must be 'leave-one-out' or 'hidden'.")
+    if not 0 < share <= 0.2:
+        raise ValueError(f"Invalid share {share}. It must be above 0 and at most 0.2.")
 
 
 def _number(value: float) -> float | None:

@@ -12,7 +12,7 @@ import click
 if TYPE_CHECKING:
     from sigmacube.scale import Outcome
 
-__all__ = ["run_tiled", "tiling_options", "uses_tiles", "wants_tiles"]
+__all__ = ["run_tiled", "size_options", "tiling_options", "too_large", "uses_tiles", "wants_tiles"]
 
 #: Memory that a whole cube takes while it is denoised, in cubes of float64; measured.
 CUBES = 8
@@ -36,13 +36,22 @@ class _Parsed(click.ParamType):
         return value
 
 
-def tiling_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options that make `denoise` work tile by tile."""
+def size_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options that say how much is in memory at a time."""
     options = (
         click.option("--tile", type=_Parsed("rows x cols"), metavar="ROWSxCOLS",
                      help="Work tile by tile, of this size in pixels."),
         click.option("--memory", type=_Parsed("memory"), metavar="SIZE",
                      help="Work tile by tile, within this memory for all workers, such as 2GB."),
+    )  # fmt: skip
+    for option in reversed(options):
+        function = option(function)
+    return function
+
+
+def tiling_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options that make `denoise` work tile by tile."""
+    options = (
         click.option("--threads", is_flag=True,
                      help="Tiles one by one, solved by threads: slower, in less memory."),
         click.option("--scheduler", metavar="ADDRESS",
@@ -52,7 +61,7 @@ def tiling_options(function: Callable[..., Any]) -> Callable[..., Any]:
     )  # fmt: skip
     for option in reversed(options):
         function = option(function)
-    return function
+    return size_options(function)
 
 
 def uses_tiles(source: str, output: str, options: Mapping[str, Any]) -> bool:
@@ -70,6 +79,11 @@ def wants_tiles(source: str, output: str, options: dict[str, Any]) -> bool:
         return True
     if "-" in (source, output):
         return False
+    return too_large(source, options)
+
+
+def too_large(source: str, options: dict[str, Any]) -> bool:
+    """Tell whether a cube would not fit in the free memory; then set a limit and say so."""
     from sigmacube import io
 
     known = {key: options[key] for key in ("variable", "axes", "bands", "data")}

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from sigmacube.commands._options import Sides, local_file, reading_options
+from sigmacube.commands._tiles import size_options, too_large
 from sigmacube.commands.denoise import _Noise, _noise, _Rank
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ _SOLVING = ("rank", "window", "step", "solver", "workers")
     show_default=True,
 )
 @click.option("--workers", type=click.IntRange(1), help="Processor cores.  [default: all]")
+@size_options
 @reading_options
 @click.option(
     "--plot", type=click.Path(path_type=Path), help="Write the picture here (.png, .pdf)."
@@ -59,26 +61,69 @@ def command(source: str, method: str, **options: Any) -> None:
     """
     from sigmacube import io
 
+    solving = {key: options[key] for key in _SOLVING}
+    if _by_tiles(source, method, options):
+        _tell(_holdout_tiles(source, solving, options), options)
+        return
     with local_file(source) as path:
         cube = io.read(path, **{key: options[key] for key in _READING})
-    solving = {key: options[key] for key in _SOLVING}
     noise = _noise(options["noise"], cube.shape[2])
-    check = _monte_carlo if method == "monte-carlo" else _holdout
-    check(cube, noise, solving, options)
+    if method == "monte-carlo":
+        _monte_carlo(cube, noise, solving, options)
+    else:
+        _tell(_holdout(cube, noise, solving, options), options)
 
 
-def _holdout(cube: Cube, noise: Any, solving: dict[str, Any], options: dict[str, Any]) -> None:
-    from sigmacube.console import table
+def _by_tiles(source: str, method: str, options: dict[str, Any]) -> bool:
+    """Tell whether to work tile by tile, having checked that this is possible."""
+    asked = [f"--{key}" for key in ("tile", "memory") if options[key]]
+    if asked and method == "monte-carlo":
+        raise ValueError(
+            f"{asked[0]} does not go with --method monte-carlo, which needs the whole cube in "
+            "memory. It goes with --method holdout."
+        )
+    if asked and source == "-":
+        raise ValueError(f"-: standard input cannot be used with {asked[0]}.")
+    if asked or "://" in source:
+        return True
+    return method == "holdout" and source != "-" and too_large(source, options)
+
+
+def _holdout(cube: Cube, noise: Any, solving: dict[str, Any], options: dict[str, Any]) -> Holdout:
     from sigmacube.validation import holdout
 
-    check = holdout(
-        cube,
-        share=options["share"],
-        rng=options["seed"],
-        method="hidden" if options["hidden"] else "leave-one-out",
-        noise=noise,
-        **solving,
-    )
+    return holdout(cube, noise=noise, **_how(options), **solving)
+
+
+def _holdout_tiles(source: str, solving: dict[str, Any], options: dict[str, Any]) -> Holdout:
+    from sigmacube import io
+    from sigmacube.console import progress
+    from sigmacube.holdout_tiles import holdout_file
+
+    reading = {key: options[key] for key in _READING}
+    noise = _noise(options["noise"], io.open_source(source, **reading).shape[2])
+    with progress("Checking tiles") as moved:
+        return holdout_file(
+            source,
+            noise,
+            reading=reading,
+            tile=options["tile"],
+            memory=options["memory"],
+            progress=moved,
+            **_how(options),
+            **solving,
+        )
+
+
+def _how(options: dict[str, Any]) -> dict[str, Any]:
+    method = "hidden" if options["hidden"] else "leave-one-out"
+    return {"share": options["share"], "rng": options["seed"], "method": method}
+
+
+def _tell(check: Holdout, options: dict[str, Any]) -> None:
+    """Print a check, and draw it if that is wanted."""
+    from sigmacube.console import table
+
     if options["plot"] is not None:
         check.plot().savefig(options["plot"], dpi=150)
     if options["as_json"]:

@@ -10,12 +10,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from sigmacube.core.leave_one_out import SMALLEST_SHARE, SolvedScene
+from sigmacube.core.leave_one_out import SMALLEST_SHARE, SolvedScene, Window
 from sigmacube.core.noise import Noise
-from sigmacube.core.parallel import ParallelMap
 from sigmacube.core.solvers.svd import SvdSolver
 
-__all__ = ["hide_elements"]
+__all__ = ["predict_hidden", "stride_of_windows"]
 
 MAX_ROUNDS = 30
 # Predictions have settled when none moves by more than this many standard deviations.
@@ -23,41 +22,53 @@ SETTLED = 0.02
 MOST_WINDOWS = 32
 
 
-def hide_elements(
-    scene: SolvedScene, share: float, rng: np.random.Generator, run: ParallelMap
-) -> np.ndarray:
-    """Return (row, col, band) standardised prediction errors of hidden elements; NaN elsewhere.
+def stride_of_windows(n_windows: int) -> int:
+    """Return how far apart the windows are, in their order, that elements are hidden in.
+
+    Examples
+    --------
+    >>> stride_of_windows(20), stride_of_windows(100)
+    (1, 4)
+    """
+    return -(-n_windows // MOST_WINDOWS)
+
+
+def predict_hidden(scene: SolvedScene, window: Window, share: float, seed: int) -> np.ndarray:
+    """Return the standardised prediction errors of a window's hidden elements; NaN elsewhere.
+
+    Which elements these are depends on the seed and the window alone.
 
     Parameters
     ----------
     scene
         Observed values and the factors of their windows.
+    window
+        One of its windows.
     share
         Share of the elements to hide, above 0 and at most 0.2.
-    rng
+    seed
         Chooses the elements.
-    run
-        Parallel map over windows.
+
+    Returns
+    -------
+    numpy.ndarray
+        (row, col, band) of the elements that the window answers for.
     """
-    hidden = (rng.random(scene.values.shape) < share) & scene.used
-    windows = list(scene.windows())
-    windows = windows[:: -(-len(windows) // MOST_WINDOWS)]
     noise, grid = scene.factors.noise, scene.factors.grid
-    z = np.full(scene.values.shape, np.nan, dtype=np.float32)
-
-    def solve(window: tuple[int, int, int]) -> tuple[tuple[slice, ...], np.ndarray]:
-        i, k, j = window
-        place = grid.slices(i, j, k)
-        valid = scene.valid[place[:2]]
-        part = noise if len(grid.bands) == 1 else noise.select(np.arange(noise.n_bands)[place[2]])
-        rank = int(scene.factors.n_signal[window])
-        found = np.full((*valid.shape, part.n_bands), np.nan)
-        found[valid] = _window_errors(scene.values[place][valid], hidden[place][valid], part, rank)
-        return place, found
-
-    for place, found in run(solve, windows):
-        z[place] = found
-    return z
+    i, k, j = window.index
+    place = grid.slices(i, j, k)
+    rng = np.random.default_rng([seed, window.number, window.part])
+    hidden = (rng.random(grid.window) < share) & scene.used[place]
+    valid = np.any(scene.used[place[:2]], axis=2)
+    part = noise if len(grid.bands) == 1 else noise.select(np.arange(noise.n_bands)[place[2]])
+    rank = int(scene.factors.n_signal[window.index])
+    found = np.full(hidden.shape, np.nan, dtype=np.float32)
+    found[valid] = _window_errors(scene.values[place][valid], hidden[valid], part, rank)
+    own = tuple(
+        slice(mine.start - whole.start, mine.stop - whole.start)
+        for mine, whole in zip(window.own, place, strict=True)
+    )
+    return found[own]
 
 
 def _window_errors(patch: np.ndarray, hidden: np.ndarray, noise: Noise, rank: int) -> np.ndarray:

@@ -20,26 +20,51 @@ from sigmacube.core.factors import Factors
 from sigmacube.core.functionals import ErrorModel
 from sigmacube.core.noise import Noise
 from sigmacube.core.patch_variance import residual_share
+from sigmacube.core.scene import valid_elements
 from sigmacube.core.windows import Axis
 
-__all__ = ["LeftOut", "SolvedScene", "band_spread", "leave_one_out", "partition"]
+__all__ = [
+    "Predicted",
+    "SolvedScene",
+    "Window",
+    "band_spread",
+    "leave_one_out",
+    "partition",
+    "predict",
+    "territories",
+]
 
 # A pixel or band that is nearly all of its own fit cannot be predicted from the others.
 SMALLEST_SHARE = 0.05
 
 
 @dataclass(frozen=True, eq=False)
-class LeftOut:
-    """Standardised prediction errors of a scene, and what its windows say about space."""
+class Predicted:
+    """What one window predicts of the elements that it answers for."""
 
+    number: int
+    """Of the window among all that predict in the whole scene, by rows and columns."""
+    part: int
+    """Of its band window among those that predict."""
+    bands: slice
+    """Bands with data that it answers for."""
     z: np.ndarray
     """(row, col, band) prediction error over its standard deviation; NaN where there is none."""
-    window: np.ndarray
-    """(row, col) number of the window that predicted a pixel; −1 for none."""
-    removed_lag1: float
-    """Autocorrelation of what was removed between neighbouring pixels, less what fits cause."""
-    weakest_lag1: float
-    """Mean autocorrelation of the weakest kept component; NaN where windows keep one or none."""
+    space: tuple[float, float, float, float]
+    """Sums for the spatial tests: product of neighbours in what was removed, what the fits cause of
+    it, power; and autocorrelation of the weakest component. NaN where there is none."""
+
+
+@dataclass(frozen=True)
+class Window:
+    """A window that predicts, and the elements that it answers for."""
+
+    number: int
+    part: int
+    index: tuple[int, int, int]
+    """(row, band window, col) in the grid."""
+    own: tuple[slice, slice, slice]
+    """(row, col, band) elements of the grid's cube."""
 
 
 def partition(axis: Axis) -> list[int]:
@@ -56,6 +81,34 @@ def partition(axis: Axis) -> list[int]:
         chosen.append(int(np.flatnonzero(starts <= covered)[-1]))
         covered = int(starts[chosen[-1]]) + axis.size
     return chosen
+
+
+def territories(axis: Axis) -> list[tuple[int, int, slice]]:
+    """Return the windows of `partition` that lie in an axis, and the elements each answers for.
+
+    They are those of the whole axis, also where this one is a part of it.
+
+    Returns
+    -------
+    list of (number, window, elements)
+        Number among the windows of the whole axis's partition; index and elements in this axis.
+
+    Examples
+    --------
+    >>> territories(Axis(length=50, size=20, step=4))
+    [(0, 0, slice(0, 20, None)), (1, 5, slice(20, 30, None)), (2, 8, slice(30, 50, None))]
+    """
+    whole, origin = axis.root, axis.origin
+    chosen = partition(whole)
+    starts = [int(whole.starts[window]) for window in chosen]
+    first = int(np.searchsorted(whole.starts, origin))
+    return [
+        (number, window - first, slice(start - origin, stop - origin))
+        for number, (window, start, stop) in enumerate(
+            zip(chosen, starts, [*starts[1:], whole.length], strict=True)
+        )
+        if start >= origin and start + axis.size <= origin + axis.length
+    ]
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,6 +129,9 @@ class SolvedScene:
         estimate: np.ndarray,
         errors: ErrorModel,
         rejected: np.ndarray | None = None,
+        *,
+        mask: np.ndarray | None = None,
+        varied: np.ndarray | None = None,
     ) -> SolvedScene:
         """Put observed values beside the factors that a result kept.
 
@@ -87,13 +143,20 @@ class SolvedScene:
             Error model of the result.
         rejected
             (row, col, band) True for elements that a robust solver set aside.
+        mask
+            True where values are valid, as for `denoise`.
+        varied
+            (band with data,) False for bands that are constant in the whole scene; found here by
+            default.
         """
         observed = np.asarray(values[..., errors.bands], dtype=np.float64)
         known = np.asarray(estimate[..., errors.bands], dtype=np.float64)
-        used = np.isfinite(observed) & np.isfinite(known)
+        used = valid_elements(values, mask)[..., errors.bands] & np.isfinite(known)
         # A constant band is predicted exactly by construction.
-        low, high = (np.where(used, observed, fill) for fill in (np.inf, -np.inf))
-        used &= low.min(axis=(0, 1)) < high.max(axis=(0, 1))
+        if varied is None:
+            low, high = (np.where(used, observed, fill) for fill in (np.inf, -np.inf))
+            varied = low.min(axis=(0, 1)) < high.max(axis=(0, 1))
+        used &= varied
         if rejected is not None:
             used &= ~rejected[..., errors.bands]
         observed = np.where(used, observed, np.nan_to_num(known))
@@ -106,13 +169,14 @@ class SolvedScene:
         """(row, col) True for pixels with any element in use."""
         return np.any(self.used, axis=2)
 
-    def windows(self) -> Iterator[tuple[int, int, int]]:
-        """Yield the windows (row, band window, col) that predict: they hardly overlap."""
+    def windows(self) -> Iterator[Window]:
+        """Yield the windows that predict: they hardly overlap."""
         grid = self.factors.grid
-        for i in partition(grid.rows):
-            for k in partition(grid.bands):
-                for j in partition(grid.cols):
-                    yield i, k, j
+        n_cols = len(partition(grid.cols.root))
+        for row, i, rows in territories(grid.rows):
+            for part, k, bands in territories(grid.bands):
+                for col, j, cols in territories(grid.cols):
+                    yield Window(row * n_cols + col, part, (i, k, j), (rows, cols, bands))
 
     def signal_part(self, window: tuple[int, int, int]) -> tuple[np.ndarray, np.ndarray]:
         """Return U (r, rows, cols) and V (r, bands) of the components above the noise edge."""
@@ -120,26 +184,40 @@ class SolvedScene:
         return self.factors.left[window][:count], self.factors.right[window][:count]
 
 
-def leave_one_out(scene: SolvedScene) -> LeftOut:
-    """Return the standardised prediction errors of a solved scene."""
-    factors, valid = scene.factors, scene.valid
-    white = factors.noise.whiten(scene.values) * valid[..., None]
-    z = np.full(white.shape, np.nan, dtype=np.float32)
-    owner = np.full(valid.shape, -1)
-    space = _Space()
-    for number, (i, k, j) in enumerate(scene.windows()):
-        rows, cols, bands = factors.grid.slices(i, j, k)
-        left, right = scene.signal_part((i, k, j))
-        patch = white[rows, cols, bands]
-        residual = patch - np.tensordot(patch @ right.T, right, axes=1)
-        inflation = factors.influence[i, k, j][: len(right)] ** 4
-        freedom = residual_share(np.square(left), inflation)
-        z[rows, cols, bands] = _standardised(factors.noise, residual, right, inflation, freedom)
-        owner[rows, cols] = number
-        space.add(residual, left, valid[rows, cols], patch.shape[2] - len(right))
-    z[~scene.used] = np.nan
-    owner[~valid] = -1
-    return LeftOut(z, owner, space.removed, space.weakest)
+def predict(scene: SolvedScene, window: Window) -> Predicted:
+    """Return what a window predicts of its own elements, each from all others.
+
+    It depends on the window alone, to the last bit.
+    """
+    factors, (i, k, j) = scene.factors, window.index
+    rows, cols, bands = factors.grid.slices(i, j, k)
+    used = scene.used[rows, cols]
+    valid = np.any(used, axis=2)
+    left, right = scene.signal_part(window.index)
+    white = factors.noise.whiten(np.ascontiguousarray(scene.values[rows, cols]))
+    patch = np.ascontiguousarray(white[..., bands] * valid[..., None])
+    residual = patch - np.tensordot(patch @ right.T, right, axes=1)
+    inflation = factors.influence[i, k, j][: len(right)] ** 4
+    freedom = residual_share(np.square(left), inflation)
+    z = _standardised(factors.noise, residual, right, inflation, freedom).astype(np.float32)
+    z[~used[..., bands]] = np.nan
+    own = tuple(
+        slice(mine.start - whole.start, mine.stop - whole.start)
+        for mine, whole in zip(window.own, (rows, cols, bands), strict=True)
+    )
+    space = _space(residual, left, valid, patch.shape[2] - len(right))
+    return Predicted(window.number, window.part, window.own[2], z[own], space)
+
+
+def leave_one_out(scene: SolvedScene) -> np.ndarray:
+    """Return (row, col, band) standardised prediction errors of a solved scene.
+
+    NaN where there are none.
+    """
+    z = np.full(scene.values.shape, np.nan, dtype=np.float32)
+    for window in scene.windows():
+        z[window.own] = predict(scene, window).z
+    return z
 
 
 def band_spread(z: np.ndarray) -> np.ndarray:
@@ -175,37 +253,22 @@ def _standardised(
     return np.where(open_pixels[..., None] & known, residual / scale, np.nan)
 
 
-class _Space:
-    """Sums over windows for the two spatial tests."""
-
-    def __init__(self) -> None:
-        self._product = self._expected = self._power = 0.0
-        self._weakest: list[float] = []
-
-    def add(self, residual: np.ndarray, left: np.ndarray, inside: np.ndarray, freedom: int) -> None:
-        """Add one window: residual (rows, cols, bands), U (r, rows, cols)."""
-        n_pixels = np.count_nonzero(inside)
-        if n_pixels < 2:
-            return
-        pairs = 0
-        for a, b in ((np.s_[1:], np.s_[:-1]), (np.s_[:, 1:], np.s_[:, :-1])):
-            self._product += float(np.vdot(residual[a], residual[b]))
-            # A fit takes P_U out of white noise, which leaves neighbours −(P_U)_uu' in common.
-            self._expected -= freedom * float(np.vdot(_rolled(left, a), _rolled(left, b)))
-            pairs += int(np.count_nonzero(inside[a] & inside[b]))
-        self._power += float(np.vdot(residual, residual)) / n_pixels * pairs
-        if len(left) > 1:
-            self._weakest.append(_image_lag1(left[-1], inside))
-
-    @property
-    def removed(self) -> float:
-        """Lag-1 autocorrelation of the removed part, less what the fits themselves cause."""
-        return (self._product - self._expected) / self._power if self._power > 0 else np.nan
-
-    @property
-    def weakest(self) -> float:
-        """Mean lag-1 autocorrelation of the weakest kept component."""
-        return float(np.mean(self._weakest)) if self._weakest else np.nan
+def _space(
+    residual: np.ndarray, left: np.ndarray, inside: np.ndarray, freedom: int
+) -> tuple[float, float, float, float]:
+    """Return the sums of `Predicted.space` of a window: residual (rows, cols, bands), U."""
+    n_pixels = np.count_nonzero(inside)
+    if n_pixels < 2:
+        return (np.nan,) * 4
+    pairs, product, expected = 0, 0.0, 0.0
+    for a, b in ((np.s_[1:], np.s_[:-1]), (np.s_[:, 1:], np.s_[:, :-1])):
+        product += float(np.vdot(residual[a], residual[b]))
+        # A fit takes P_U out of white noise, which leaves neighbours −(P_U)_uu' in common.
+        expected -= freedom * float(np.vdot(_rolled(left, a), _rolled(left, b)))
+        pairs += int(np.count_nonzero(inside[a] & inside[b]))
+    power = float(np.vdot(residual, residual)) / n_pixels * pairs
+    weakest = _image_lag1(left[-1], inside) if len(left) > 1 else np.nan
+    return product, expected, power, weakest
 
 
 def _rolled(left: np.ndarray, part: slice | tuple[slice, ...]) -> np.ndarray:
