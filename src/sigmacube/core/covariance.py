@@ -23,7 +23,15 @@ from itertools import pairwise
 import numpy as np
 
 from sigmacube.core.factors import Factors
-from sigmacube.core.overlap import PRECISION, _BandCell, _Cells, _cross_terms, _Pairs
+from sigmacube.core.overlap import (
+    PRECISION,
+    Block,
+    _BandCell,
+    _Cells,
+    _cross_terms,
+    _Pairs,
+    complete_blocks,
+)
 from sigmacube.core.parallel import ParallelMap
 from sigmacube.core.windows import Axis
 
@@ -43,10 +51,13 @@ def band_covariance(
 ) -> np.ndarray:
     """Return (row, col, n) error covariances of combinations of bands at every pixel.
 
+    It goes by the blocks of `sigmacube.core.overlap`, so that a part of a scene has the bits of the
+    whole. NaN for blocks that lack windows.
+
     Parameters
     ----------
     factors
-        Factors of all windows.
+        Factors of all windows, or of those of a part of the scene.
     first, second
         (n, bands) weights of the combinations; covariance number i is that of ``first[i]`` with
         ``second[i]``.
@@ -56,18 +67,44 @@ def band_covariance(
         Parallel map.
     """
     grid = factors.grid
-    output = np.empty((*grid.cube_shape[:2], len(first)))
-    for cell, sides in _by_band_cell(factors, first, second):
-        scene = _BandCell.create(factors, cell)
-        pairs = _cross_terms(scene, run, (sides.first, sides.second))
-        maps = np.empty((*grid.cube_shape[:2], len(sides.where)), dtype=PRECISION)
-        fill = partial(_fill_row, maps, scene, pairs, sides.noise.astype(PRECISION))
-        run(fill, range(len(grid.rows.edges) - 1))
-        output[..., sides.where] = maps * sides.scale
-        if noise_variance is not None:
+    output = np.full((*grid.cube_shape[:2], len(first)), np.nan)
+    groups = _by_band_cell(factors, first, second)
+    for block in complete_blocks(grid):
+        part = factors.select(*block.windows(grid))
+        for cell, sides in groups:
+            _fill_block(output, part, grid.origin, block, cell, sides, run)
+    if noise_variance is not None:
+        for cell, sides in groups:
             kept = noise_variance[..., cell, None] * sides.noise
             output[..., sides.where] += kept * sides.scale
     return output
+
+
+def _fill_block(
+    output: np.ndarray,
+    part: Factors,
+    origin: tuple[int, int],
+    block: Block,
+    cell: int,
+    sides: _Sides,
+    run: ParallelMap,
+) -> None:
+    """Write the covariances of one block, from the windows over it alone."""
+    scene = _BandCell.create(part, cell)
+    pairs = _cross_terms(scene, run, (sides.first, sides.second))
+    (top, bottom), (left, right) = (
+        (ends[0] - first, ends[1] - first)
+        for ends, first in zip((block.rows, block.cols), part.grid.origin, strict=True)
+    )
+    maps = np.empty((*part.grid.cube_shape[:2], len(sides.where)), dtype=PRECISION)
+    fill = partial(_fill_row, maps, scene, pairs, sides.noise.astype(PRECISION), block)
+    run(fill, block.row_cells(part.grid))
+    there = tuple(
+        slice(ends[0] - first, ends[1] - first)
+        for ends, first in zip((block.rows, block.cols), origin, strict=True)
+    )
+    found = output[there]
+    found[..., sides.where] = maps[top:bottom, left:right] * sides.scale
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,13 +153,18 @@ def _by_band_cell(
 
 
 def _fill_row(
-    maps: np.ndarray, scene: _BandCell, pairs: _Pairs, noise: np.ndarray, row_cell: int
+    maps: np.ndarray,
+    scene: _BandCell,
+    pairs: _Pairs,
+    noise: np.ndarray,
+    block: Block,
+    row_cell: int,
 ) -> None:
-    """Write the covariances of one row of cells."""
-    cols = scene.factors.grid.cols
-    for group in cols.groups_within(0, cols.length):
+    """Write the covariances of one row of cells of a block."""
+    grid = scene.factors.grid
+    for group in block.col_groups(grid):
         part = _Cells.gather(scene, row_cell, group)
-        part.write(part.exact_variance(pairs, noise), maps, scene.factors.grid.origin)
+        part.write(part.exact_variance(pairs, noise), maps, grid.origin)
 
 
 def support_covariance(

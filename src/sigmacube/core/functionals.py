@@ -8,7 +8,7 @@ of Σ c Ŵ is Σ h², exactly what the noise does to the weighted mean to first 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -18,7 +18,13 @@ from sigmacube.core.factors import Factors
 from sigmacube.core.regions import SpectralCovariance, region_covariance
 from sigmacube.core.windows import WindowGrid
 
-__all__ = ["ErrorModel", "functional_covariance", "functional_variance", "spectral_covariance"]
+__all__ = [
+    "ErrorModel",
+    "functional_covariance",
+    "functional_variance",
+    "mean_inflation",
+    "spectral_covariance",
+]
 
 Weights = np.ndarray | Mapping[tuple[int, int, int], float]
 
@@ -40,6 +46,8 @@ class ErrorModel:
     """(bands of the cube,) factor of a calibration on the standard deviation; None for none."""
     inflation: np.ndarray | None = None
     """(row, col, band of the factors) what left-out elements do to the std; None is one."""
+    mean_inflation: np.ndarray | None = None
+    """(band of the factors,) that of the whole scene by band, where this is a part of it."""
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -187,11 +195,43 @@ class ErrorModel:
     def _separate_inflation(self) -> tuple[np.ndarray, np.ndarray]:
         """Inflation as a factor per pixel times one per band, for sums over many elements."""
         assert self.inflation is not None
+        bands = self.mean_inflation
+        if bands is None:
+            bands = mean_inflation([self.inflation])
+        return np.nan_to_num(_pixel_inflation(self.inflation), nan=1.0), bands
+
+
+def mean_inflation(strips: Iterable[np.ndarray]) -> np.ndarray:
+    """Return (bands,) the inflation of a scene by band, beside that of its pixels.
+
+    Parameters
+    ----------
+    strips
+        (row, col, band) inflation of whole rows, strip after strip; how the scene is cut does not
+        change the result.
+
+    Examples
+    --------
+    >>> mean_inflation([np.full((2, 3, 2), 1.5), np.full((1, 3, 2), 1.2)])
+    array([1., 1.])
+    """
+    total: np.ndarray | float = 0.0
+    count: np.ndarray | int = 0
+    for strip in strips:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", RuntimeWarning)  # pixels and bands without any value
-            pixels = np.sqrt(np.nanmean(np.square(self.inflation, dtype=np.float64), axis=2))
-            bands = np.sqrt(np.nanmean(np.square(self.inflation / pixels[..., None]), axis=(0, 1)))
-        return np.nan_to_num(pixels, nan=1.0), np.nan_to_num(bands, nan=1.0)
+            warnings.simplefilter("ignore", RuntimeWarning)  # pixels without any value
+            share = np.square(strip / _pixel_inflation(strip)[..., None])
+        for row in np.nansum(share, axis=1):
+            total = total + row
+        count = count + np.count_nonzero(np.isfinite(share), axis=(0, 1))
+    return np.where(count > 0, np.sqrt(total / np.maximum(count, 1)), 1.0)
+
+
+def _pixel_inflation(inflation: np.ndarray) -> np.ndarray:
+    """Return (row, col) the root mean square of the inflation over bands."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # pixels without any value
+        return np.sqrt(np.nanmean(np.square(inflation, dtype=np.float64), axis=2))
 
 
 @dataclass(frozen=True, eq=False)

@@ -37,6 +37,7 @@ __all__ = [
     "NoiseCorrelation",
     "blocks_over",
     "combine",
+    "complete_blocks",
     "pool_noise_correlation",
     "sampled_regions",
 ]
@@ -170,6 +171,20 @@ def blocks_over(
     for axis, part in ((grid.root.rows, rows), (grid.root.cols, cols)):
         start, stop = part or (0, axis.length)
         wanted.append([block for block in axis.blocks if block[0] < stop and block[1] > start])
+    return [Block(row, col) for row in wanted[0] for col in wanted[1]]
+
+
+def complete_blocks(grid: WindowGrid) -> list[Block]:
+    """Return the blocks of the whole cube whose windows are all in a grid, a part or the whole."""
+    wanted = []
+    for axis in (grid.rows, grid.cols):
+        first = int(np.searchsorted(axis.root.starts, axis.origin))
+        inside = []
+        for block in axis.root.blocks:
+            begin, end = axis.root.windows_over(*block)
+            if begin >= first and end <= first + len(axis):
+                inside.append(block)
+        wanted.append(inside)
     return [Block(row, col) for row in wanted[0] for col in wanted[1]]
 
 
