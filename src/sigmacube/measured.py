@@ -30,6 +30,10 @@ class Measured:
     error_model: Errors | None
     """Covariances of the errors; None when it was not kept."""
 
+    def has_values(self) -> np.ndarray:
+        """Return (band,) True for bands with any value that is not masked."""
+        return np.asarray(np.isfinite(self.estimate).any(axis=(0, 1)))
+
     def interval(self, level: float = 0.95) -> tuple[np.ndarray, np.ndarray]:
         """Return the bounds (low, high) of the central interval at ``level``, between 0 and 1."""
         if not 0 < level < 1:

@@ -69,10 +69,6 @@ class DenoisedCube(Measured):
     error_model: ErrorModel | None = None
     """What `functional_std` and `spectral_cov` need; None when it was not kept."""
 
-    def has_values(self) -> np.ndarray:
-        """Return (band,) True for bands with any value that is not masked."""
-        return np.asarray(np.isfinite(self.estimate).any(axis=(0, 1)))
-
     def representative(self) -> DenoisedCube:
         """Return what means over the scene are taken of; a part where that spares much work."""
         return self

@@ -15,8 +15,8 @@ much as a pixel.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 
@@ -33,13 +33,15 @@ from sigmacube.core.overlap import (
     complete_blocks,
 )
 from sigmacube.core.parallel import ParallelMap
-from sigmacube.core.windows import Axis
+from sigmacube.core.windows import BLOCK, Axis
 
 __all__ = ["band_covariance", "support_covariance"]
 
 # Supports are worked off in groups that share windows, up to so many pixels along an axis: larger
 # groups share more but pair windows that do not overlap.
 GROUP_SIDE = 12
+
+Span = tuple[int, int]
 
 
 def band_covariance(
@@ -176,8 +178,12 @@ def support_covariance(
     second: np.ndarray,
     noise_variance: np.ndarray | None,
     run: ParallelMap,
+    boxes: np.ndarray | None = None,
 ) -> np.ndarray:
     """Return (supports, n) error covariances of band combinations, averaged over supports.
+
+    Supports are worked off in batches by where they begin in the whole scene, each with the windows
+    over it, so that a part of a scene has the bits of the whole.
 
     Parameters
     ----------
@@ -195,16 +201,24 @@ def support_covariance(
         (row, col, band cell) variance of kept components of pure noise, or None.
     run
         Parallel map.
+    boxes
+        (supports, 4) first row, end, first col, end of each in the whole scene; those of the pixels
+        with a weight by default.
     """
     output = np.zeros((count, len(first)))
-    groups = _groups(labels, weights)
-    for cell, sides in _by_band_cell(factors, first, second):
-        scene = _BandCell.create(factors, cell)
-        pairs = _cross_terms(scene, run, (sides.first, sides.second))
-        shares = _shares(scene)
-        parts = run(partial(_of_group, scene, shares, pairs, sides), groups)
-        for group, part in zip(groups, parts, strict=True):
-            output[group.supports[:, None], sides.where] = part * sides.scale
+    cells = _by_band_cell(factors, first, second)
+    if boxes is None:
+        boxes = _boxes(factors, labels, weights, count)
+    for groups, windows in _batches(factors, labels, weights, boxes):
+        part = factors.select(*windows)
+        moved = [group.moved(factors, part) for group in groups]
+        for cell, sides in cells:
+            scene = _BandCell.create(part, cell)
+            pairs = _cross_terms(scene, run, (sides.first, sides.second))
+            found = run(partial(_of_group, scene, _shares(scene), pairs, sides), moved)
+            for group, values in zip(groups, found, strict=True):
+                output[group.supports[:, None], sides.where] = values * sides.scale
+    for cell, sides in cells:
         if noise_variance is not None:
             inside = labels >= 0
             power = (weights**2 * noise_variance[..., cell])[inside]
@@ -225,18 +239,71 @@ class _Group:
     cols: np.ndarray
     weights: np.ndarray
 
+    def moved(self, factors: Factors, part: Factors) -> _Group:
+        """Return the group as seen from a part of the factors' grid."""
+        down, right = (
+            mine - theirs
+            for mine, theirs in zip(factors.grid.origin, part.grid.origin, strict=True)
+        )
+        return replace(self, rows=self.rows + down, cols=self.cols + right)
 
-def _groups(labels: np.ndarray, weights: np.ndarray) -> list[_Group]:
-    """Group supports by where their first pixel lies."""
+
+def _boxes(factors: Factors, labels: np.ndarray, weights: np.ndarray, count: int) -> np.ndarray:
+    """Return (supports, 4) first row, end, first col, end of the pixels with a weight."""
+    rows, cols = np.nonzero((labels >= 0) & (weights != 0))
+    number = labels[rows, cols]
+    boxes = np.zeros((count, 4), dtype=np.int64)
+    for n, (position, first) in enumerate(zip((rows, cols), factors.grid.origin, strict=True)):
+        low, high = np.full(count, np.iinfo(np.int64).max), np.full(count, -1)
+        np.minimum.at(low, number, position + first)
+        np.maximum.at(high, number, position + first)
+        boxes[:, 2 * n], boxes[:, 2 * n + 1] = np.where(high < 0, -1, low), high + 1
+    return boxes
+
+
+def _batches(
+    factors: Factors, labels: np.ndarray, weights: np.ndarray, boxes: np.ndarray
+) -> Iterator[tuple[list[_Group], tuple[Span, Span]]]:
+    """Yield groups of supports that begin in the same block, and the windows over the block."""
+    grid = factors.grid
+    groups = _groups(labels, weights, boxes)
+    sides = np.array([batch_side(axis) for axis in (grid.rows, grid.cols)])
+    keys = boxes[:, [0, 2]] // sides
+    first = np.array([keys[group.supports[0]] for group in groups]).reshape(-1, 2)
+    for members in _members(first):
+        own = [groups[m] for m in members]
+        # Of all supports that begin here, masked or not: what is masked must not change the bits.
+        here = boxes[np.all(keys == first[members[0]], axis=1)]
+        spans = []
+        for axis, low, high in zip(
+            (grid.rows, grid.cols), here.min(axis=0)[[0, 2]], here.max(axis=0)[[1, 3]], strict=True
+        ):
+            spans.append(axis.windows_over(int(low) - axis.origin, int(high) - axis.origin))
+        yield own, (spans[0], spans[1])
+
+
+def batch_side(axis: Axis) -> int:
+    """Return the side of the blocks that supports are batched by: whole groups of them.
+
+    Examples
+    --------
+    >>> batch_side(Axis(length=1000, size=20, step=4))
+    168
+    """
+    side = BLOCK * axis.size
+    return side + -side % GROUP_SIDE
+
+
+def _groups(labels: np.ndarray, weights: np.ndarray, boxes: np.ndarray) -> list[_Group]:
+    """Group supports by where they begin."""
     rows, cols = np.nonzero((labels >= 0) & (weights != 0))
     number = labels[rows, cols]
     order = np.argsort(number, kind="stable")
     rows, cols, number = rows[order], cols[order], number[order]
     supports, starts = np.unique(number, return_index=True)
     stops = np.append(starts[1:], len(number))
-    tile = np.stack([rows[starts] // GROUP_SIDE, cols[starts] // GROUP_SIDE], axis=1)
     groups = []
-    for member in _members(tile):
+    for member in _members(boxes[supports][:, [0, 2]] // GROUP_SIDE):
         picked = np.concatenate([np.arange(starts[m], stops[m]) for m in member])
         begin = np.concatenate([[0], np.cumsum(stops[member] - starts[member])])
         r, c = rows[picked], cols[picked]

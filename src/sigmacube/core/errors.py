@@ -51,6 +51,7 @@ class Errors(Protocol):
         first: np.ndarray,
         second: np.ndarray,
         workers: int | None = None,
+        boxes: np.ndarray | None = None,
     ) -> np.ndarray:
         """Return (supports, n) covariances of combinations of bands, averaged over supports."""
         ...
@@ -105,6 +106,7 @@ class IndependentErrors:
         first: np.ndarray,
         second: np.ndarray,
         workers: int | None = None,
+        boxes: np.ndarray | None = None,
     ) -> np.ndarray:
         """Return (supports, n) covariances of combinations of bands, averaged over supports."""
         maps = self.band_covariance(first, second)
@@ -182,6 +184,7 @@ class CombinedErrors:
         first: np.ndarray,
         second: np.ndarray,
         workers: int | None = None,
+        boxes: np.ndarray | None = None,
     ) -> np.ndarray:
         """Return (supports, n) covariances of combinations of bands, averaged over supports."""
         rows, index = np.unique(np.concatenate([first, second]), axis=0, return_inverse=True)

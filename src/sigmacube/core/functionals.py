@@ -123,11 +123,13 @@ class ErrorModel:
         first: np.ndarray,
         second: np.ndarray,
         workers: int | None = None,
+        boxes: np.ndarray | None = None,
     ) -> np.ndarray:
         """Return (supports, n) covariances of combinations of bands, averaged over supports.
 
         Supports are given by ``labels`` (row, col), from 0, negative for none; ``weights``
-        (row, col) are those of the pixels in their supports.
+        (row, col) are those of the pixels in their supports. ``boxes`` (supports, 4) are the rows
+        and columns of the whole scene that hold them; found here by default.
         """
         from sigmacube.core.covariance import support_covariance
         from sigmacube.core.parallel import parallel
@@ -138,7 +140,7 @@ class ErrorModel:
         small = np.where(np.isin(labels, wide), -1, labels)
         with parallel(workers) as run:
             covariance = support_covariance(
-                self.factors, small, count, weights, *sides, self.noise_variance, run
+                self.factors, small, count, weights, *sides, self.noise_variance, run, boxes
             )
         for number in wide:
             own = np.where(labels == number, weights, 0.0)

@@ -53,7 +53,7 @@ def resample(
     (24, 30, 2)
     """
     errors = cube.known_errors()
-    known = np.isfinite(cube.estimate).any(axis=(0, 1))
+    known = cube.has_values()
     if responses is None:
         if centres is None or fwhm is None:
             raise ValueError("Invalid request: give centres and fwhm, or responses.")

@@ -26,6 +26,9 @@ INDICES: Mapping[str, str] = {
 # An index that adds a number to reflectances: values must be true reflectances.
 _NEEDS_REFLECTANCE = ("evi",)
 
+# Half of a scene's values above this are no reflectances.
+MOST_REFLECTANCE = 1.5
+
 TOLERANCE_NM = 20.0
 """How far the nearest band may lie from the wavelength that an expression names."""
 
@@ -99,11 +102,9 @@ def index(
         raise ValueError("Invalid request for both blocks and regions. Give one of them.")
     if of not in ("mean spectrum", "pixels"):
         raise ValueError(f"Invalid of {of!r}. It must be 'mean spectrum' or 'pixels'.")
-    name, parsed = _expression(expression)
-    bands = _find_bands(cube, parsed, tolerance)
-    if name in _NEEDS_REFLECTANCE:
-        _check_reflectance(cube.estimate[..., [band for _, band, _ in bands]], name)
-    task = _Index(cube, name, parsed, bands, max_curvature, workers)
+    task = Index.create(cube, expression, tolerance, max_curvature, workers)
+    if task.needs_reflectance:
+        check_reflectance(float(np.nanmedian(cube.estimate[..., task.columns])), task.name)
     if aggregate is not None:
         return task.of_spectra(Supports.blocks(cube, aggregate, 0.5))
     if labels is None:
@@ -113,7 +114,7 @@ def index(
 
 
 @dataclass(frozen=True, eq=False)
-class _Index:
+class Index:
     """An index of a cube, with its bands found."""
 
     cube: Measured
@@ -122,6 +123,25 @@ class _Index:
     bands: tuple[tuple[float, int, float], ...]
     max_curvature: float
     workers: int | None
+
+    @classmethod
+    def create(
+        cls,
+        cube: Measured,
+        expression: str,
+        tolerance: float = TOLERANCE_NM,
+        max_curvature: float = MOST_CURVATURE,
+        workers: int | None = None,
+    ) -> Index:
+        """Understand an expression and find its bands in a cube."""
+        name, parsed = _expression(expression)
+        bands = _find_bands(cube, parsed, tolerance)
+        return cls(cube, name, parsed, bands, max_curvature, workers)
+
+    @property
+    def needs_reflectance(self) -> bool:
+        """Whether values must be true reflectances."""
+        return self.name in _NEEDS_REFLECTANCE
 
     @property
     def columns(self) -> list[int]:
@@ -179,8 +199,9 @@ class _Index:
             values = np.asarray(self.cube.estimate[..., columns], dtype=np.float64)
         else:
             pairs = errors.support_covariance(
-                supports.labels, supports.count, supports.weights, rows[i], rows[j], self.workers
-            )
+                supports.labels, supports.count, supports.weights, rows[i], rows[j], self.workers,
+                supports.boxes,
+            )  # fmt: skip
             values = supports.mean(self.cube.estimate[..., columns])
             independent = supports.sum(independent, power=2)
         covariance = np.empty((*pairs.shape[:-1], len(rows), len(rows)))
@@ -234,7 +255,7 @@ def _find_bands(
             "be found by them."
         )
     centres = np.asarray(cube.wavelengths, dtype=np.float64)
-    empty = ~np.isfinite(cube.estimate).any(axis=(0, 1))
+    empty = ~cube.has_values()
     found = []
     for wanted in expression.wavelengths:
         distance = np.where(empty, np.inf, np.abs(centres - wanted))
@@ -248,9 +269,9 @@ def _find_bands(
     return tuple(found)
 
 
-def _check_reflectance(values: np.ndarray, name: str) -> None:
-    middle = float(np.nanmedian(values))
-    if middle > 1.5:
+def check_reflectance(middle: float, name: str) -> None:
+    """Refuse values whose median says that they are no reflectances."""
+    if middle > MOST_REFLECTANCE:
         raise ValueError(
             f"Invalid values for {name}: their median is {middle:g}. It adds a constant, so it "
             "needs reflectance from 0 to 1; read the cube with the right scale."

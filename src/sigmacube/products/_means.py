@@ -44,7 +44,7 @@ def aggregate(
     True
     """
     supports = Supports.blocks(cube, size, min_valid)
-    return _means(cube, supports, "aggregate", workers)
+    return means(cube, supports, "aggregate", workers)
 
 
 def region_means(cube: Measured, labels: np.ndarray, *, workers: int | None = None) -> Product:
@@ -69,16 +69,17 @@ def region_means(cube: Measured, labels: np.ndarray, *, workers: int | None = No
     >>> products.region_means(sc.denoise(noisy, 0.05, window=12), labels).estimate.shape
     (2, 40)
     """
-    return _means(cube, Supports.regions(cube, labels), "region_means", workers)
+    return means(cube, Supports.regions(cube, labels), "region_means", workers)
 
 
-def _means(cube: Measured, supports: Supports, name: str, workers: int | None) -> Product:
+def means(cube: Measured, supports: Supports, name: str, workers: int | None) -> Product:
+    """Average the spectra of any sets of pixels."""
     errors = cube.known_errors()
-    known = np.flatnonzero(np.isfinite(cube.estimate).any(axis=(0, 1)))
+    known = np.flatnonzero(cube.has_values())
     rows = np.eye(errors.shape[2])[known]
     variance = np.full((supports.count, errors.shape[2]), np.nan)
     variance[:, known] = errors.support_covariance(
-        supports.labels, supports.count, supports.weights, rows, rows, workers
+        supports.labels, supports.count, supports.weights, rows, rows, workers, supports.boxes
     )
     estimate = supports.mean(cube.estimate)
     std = np.where(np.isfinite(estimate), np.sqrt(variance), np.nan)

@@ -28,6 +28,8 @@ class Supports:
     """Pixels of a block along rows and columns."""
     ids: np.ndarray | None = None
     """Labels of regions."""
+    boxes: np.ndarray | None = None
+    """(supports, 4) first row, end, first col, end of each in the whole scene, masked or not."""
 
     @classmethod
     def blocks(cls, cube: Measured, size: int | tuple[int, int], least: float) -> Supports:
@@ -44,11 +46,48 @@ class Supports:
             )
         if not 0 <= least <= 1:
             raise ValueError(f"Invalid min_valid {least}. It must be between 0 and 1.")
-        height, width = (int(s) for s in sides)
-        grid = (-(-rows // height), -(-cols // width))
-        labels = (np.arange(rows) // height)[:, None] * grid[1] + np.arange(cols) // width
-        return cls._counted(cube, labels, grid[0] * grid[1], least * height * width, grid=grid,
-                            size=(height, width))  # fmt: skip
+        return cls.blocks_of(cube, (int(sides[0]), int(sides[1])), least)
+
+    @classmethod
+    def blocks_of(
+        cls,
+        cube: Measured,
+        size: tuple[int, int],
+        least: float,
+        part: tuple[slice, slice] | None = None,
+        origin: tuple[int, int] = (0, 0),
+    ) -> Supports:
+        """Cut a part of a cube to blocks, where the cube is itself a part of the scene.
+
+        Parameters
+        ----------
+        cube
+            The cube.
+        size
+            Rows and columns of a block.
+        least
+            Share of a block's pixels that must be valid.
+        part
+            Rows and columns of the cube to cut, from a corner of a block on; all by default.
+        origin
+            Pixel of the scene that the cube starts at.
+        """
+        rows, cols = cube.estimate.shape[:2]
+        inner = part or (slice(0, rows), slice(0, cols))
+        numbers, ends = [], []
+        for length, own, side, first in zip((rows, cols), inner, size, origin, strict=True):
+            inside = (np.arange(length) >= own.start) & (np.arange(length) < own.stop)
+            numbers.append(np.where(inside, (np.arange(length) - own.start) // side, -1))
+            begins = np.arange(own.start, own.stop, side)
+            ends.append(np.stack([begins, np.minimum(begins + side, own.stop)]).T + first)
+        grid = (len(ends[0]), len(ends[1]))
+        labels = numbers[0][:, None] * grid[1] + numbers[1]
+        labels = np.where((numbers[0][:, None] >= 0) & (numbers[1] >= 0), labels, -1)
+        boxes = np.concatenate(
+            [np.repeat(ends[0], grid[1], axis=0), np.tile(ends[1], (grid[0], 1))], axis=1
+        )
+        return cls._counted(cube, labels, grid[0] * grid[1], least * size[0] * size[1], grid=grid,
+                            size=size, boxes=boxes)  # fmt: skip
 
     @classmethod
     def regions(cls, cube: Measured, labels: np.ndarray) -> Supports:
