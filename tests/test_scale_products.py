@@ -12,12 +12,13 @@ import pytest
 from click.testing import CliRunner
 
 import sigmacube as sc
-from sigmacube import io
+from sigmacube import io, products
 from sigmacube.cli import main
 from sigmacube.holdout_tiles import holdout_file
 from sigmacube.result import DenoisedCube
 from sigmacube.scale import denoise_file
 from sigmacube.scale.faults import FACTOR_POINTS, POINTS
+from sigmacube.scale.products import product_file
 
 pytest.importorskip("zarr")
 pytest.importorskip("distributed")
@@ -306,3 +307,148 @@ def test_validate_command_in_tiles(tmp_path: Path) -> None:
     told = CliRunner().invoke(main, [*words, "--memory", "1MB"])
     assert told.exit_code == 2
     assert "Invalid memory 1MB. It must be at least" in told.output
+
+
+LARGE = (97, 85, 16)
+CENTRES = np.linspace(450, 900, LARGE[2])
+NDVI = "(b840 - b660) / (b840 + b660)"
+
+
+def write_scene(path: Path, kind: str) -> None:
+    """Write a scene with wavelengths; some pixels and a band are missing."""
+    import xarray as xr
+
+    rng = np.random.default_rng(2)
+    values = 0.2 + sc.synthetic.scene(LARGE, rng=3).values + rng.normal(scale=0.02, size=LARGE)
+    values[30:52, 33:47] = np.nan
+    values[..., 5] = np.nan
+    if kind == "damaged":
+        values[rng.random(LARGE) < 0.01] = np.nan
+    about = {"units": "nm", "standard_name": "radiation_wavelength"}
+    coords = {"wavelength": ("wavelength", CENTRES, about)}
+    cube = xr.DataArray(values, dims=("y", "x", "wavelength"), coords=coords, name="reflectance")
+    cube.to_netcdf(path, engine="h5netcdf")
+
+
+@pytest.fixture(scope="module", params=["plain", "noise kept", "photons", "damaged"])
+def stored(request: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, DenoisedCube]:
+    """A result with factors made tile by tile, and the same in memory."""
+    folder = tmp_path_factory.mktemp("stored")
+    write_scene(folder / "scene.nc", request.param)
+    noise = sc.SignalNoise(1e-3, 1e-4) if request.param == "photons" else 0.02
+    options = {**WINDOW, "rank": 3 if request.param == "noise kept" else "auto"}
+    denoise_file(folder / "scene.nc", folder / "clean.zarr", noise, **options, tile="60x50",
+                 workers=1, keep_factors=True)  # fmt: skip
+    whole = io.read_result(folder / "clean.zarr")
+    assert whole.error_model is not None
+    parts = {"noise kept": "noise_variance", "photons": "pixel_scale", "damaged": "inflation"}
+    for kind, part in parts.items():
+        assert (getattr(whole.error_model, part) is not None) == (request.param == kind)
+    return folder / "clean.zarr", whole
+
+
+REQUESTS: list[tuple[dict[str, Any], Any]] = [
+    ({"index": NDVI}, lambda cube: products.index(cube, NDVI)),
+    ({"index": NDVI, "aggregate": 7}, lambda cube: products.index(cube, NDVI, aggregate=7)),
+    ({"aggregate": 3}, lambda cube: products.aggregate(cube, 3)),
+    (
+        {"centres": [560.0, 700.0], "fwhm": [80.0, 60.0]},
+        lambda cube: products.resample(cube, [560.0, 700.0], [80.0, 60.0]),
+    ),
+]
+
+
+@pytest.mark.parametrize("request_", REQUESTS, ids=lambda request: "-".join(request[0]))
+def test_products_of_tiles_are_those_of_the_whole(
+    request_: Any, stored: tuple[Path, DenoisedCube], tmp_path: Path
+) -> None:
+    import xarray as xr
+
+    options, make = request_
+    source, whole = stored
+    expected = make(whole).to_xarray()
+    assert np.isfinite(expected[next(n for n in expected if n.endswith("_uncertainty"))]).any()
+    for tile, name in (("40x40", "a.nc"), ("85x40", "b.zarr"), ("200x200", "c.nc")):
+        product_file(source, tmp_path / name, **options, tile=tile, workers=1)
+        engine = "zarr" if name.endswith("zarr") else "h5netcdf"
+        kwargs = {"consolidated": False} if engine == "zarr" else {}
+        with xr.open_dataset(tmp_path / name, engine=engine, **kwargs) as found:
+            assert set(found.variables) == set(expected.variables)
+            for key in expected.variables:
+                a, b = found[key].values, expected[key].values
+                if a.dtype.kind == "f" and "centres" in options:  # matrix products by BLAS
+                    np.testing.assert_allclose(a, b, rtol=1e-12, err_msg=str(key))
+                else:
+                    np.testing.assert_array_equal(a, b, err_msg=str(key))
+            assert found.attrs["sigmacube_product"] == expected.attrs["sigmacube_product"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["a.nc", "b.zarr", "c.nc"]
+
+
+def test_products_of_a_file_written_in_memory(tmp_path: Path) -> None:
+    write_scene(tmp_path / "scene.nc", "plain")
+    result = sc.denoise(io.read(tmp_path / "scene.nc"), 0.02, **WINDOW)
+    result.save(tmp_path / "clean.nc", keep_factors=True)
+    product_file(tmp_path / "clean.nc", tmp_path / "a.nc", index=NDVI, tile="40x40", workers=1)
+    expected = products.index(io.read_result(tmp_path / "clean.nc"), NDVI).to_xarray()
+    import xarray as xr
+
+    with xr.open_dataset(tmp_path / "a.nc", engine="h5netcdf") as found:
+        for key in ("index", "index_uncertainty", "index_flag"):
+            np.testing.assert_array_equal(found[key].values, expected[key].values)
+
+
+def test_product_command_in_tiles(stored: tuple[Path, DenoisedCube], tmp_path: Path) -> None:
+    source, _ = stored
+    words = ["product", str(source), "--expr", NDVI]
+    told = []
+    for name, more in (("whole.nc", []), ("tiles.nc", ["--memory", "1GB", "--workers", "1"])):
+        told.append(CliRunner().invoke(main, [*words, "-o", str(tmp_path / name), *more]))
+        assert told[-1].exit_code == 0, told[-1].output
+    rows = [[line for line in one.output.splitlines() if line.startswith(("size", "value"))]
+            for one in told]  # fmt: skip
+    assert rows[0] == rows[1]
+    assert len(rows[0]) == 2
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (["--expr", NDVI, "--memory", "1MB"], "Invalid memory 1MB. It must be at least"),
+        (["--expr", NDVI, "--memory", "much"], "Invalid memory 'much'"),
+        (["--aggregate", "40", "--tile", "40x40"], "It must be from 1 to 9, below two windows"),
+        (["--labels", "regions.npy", "--memory", "1GB"], "--memory does not go with --labels"),
+        (["--index", "evil", "--tile", "40"], "Invalid --index evil"),
+    ],
+    ids=lambda value: str(value)[:30],
+)
+def test_products_that_tiles_refuse(
+    more: list[str], message: str, stored: tuple[Path, DenoisedCube], tmp_path: Path
+) -> None:
+    words = ["product", str(stored[0]), "-o", str(tmp_path / "a.nc"), *more]
+    told = CliRunner().invoke(main, words)
+    assert told.exit_code == 2
+    assert message in " ".join(told.output.split())
+    assert not list(tmp_path.iterdir())
+
+
+def test_evi_of_tiles_needs_reflectance(tmp_path: Path) -> None:
+    """As in memory: half of the values above 1.5 are no reflectances."""
+    import xarray as xr
+
+    values = 50 + sc.synthetic.scene((24, 20, 16), rng=3).values
+    coords = {"wavelength": ("wavelength", CENTRES, {"units": "nm"})}
+    cube = xr.DataArray(values, dims=("y", "x", "wavelength"), coords=coords)
+    result = sc.denoise(cube, 0.02, **WINDOW)
+    result.save(tmp_path / "clean.nc", keep_factors=True)
+    for make in (
+        lambda: products.index(result, "evi"),
+        lambda: product_file(tmp_path / "clean.nc", tmp_path / "a.nc", index="evi", tile=40),
+    ):
+        with pytest.raises(ValueError, match="Invalid values for evi"):
+            make()
+
+
+def test_a_result_without_factors_is_refused(tmp_path: Path) -> None:
+    sc.denoise(noisy_cube()[:20, :20], NOISE, **WINDOW).save(tmp_path / "clean.nc")
+    with pytest.raises(ValueError, match=r"clean\.nc: no window factors"):
+        product_file(tmp_path / "clean.nc", tmp_path / "a.nc", index="ndvi", tile=40)

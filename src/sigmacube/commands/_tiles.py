@@ -12,7 +12,15 @@ import click
 if TYPE_CHECKING:
     from sigmacube.scale import Outcome
 
-__all__ = ["run_tiled", "size_options", "tiling_options", "too_large", "uses_tiles", "wants_tiles"]
+__all__ = [
+    "available",
+    "run_tiled",
+    "size_options",
+    "tiling_options",
+    "too_large",
+    "uses_tiles",
+    "wants_tiles",
+]
 
 #: Memory that a whole cube takes while it is denoised, in cubes of float64; measured.
 CUBES = 8
@@ -88,7 +96,7 @@ def too_large(source: str, options: dict[str, Any]) -> bool:
 
     known = {key: options[key] for key in ("variable", "axes", "bands", "data")}
     rows, cols, bands = io.open_source(source, **known).shape
-    needed, there = CUBES * 8 * rows * cols * bands, _available()
+    needed, there = CUBES * 8 * rows * cols * bands, available()
     if there is None or needed < 0.8 * there:
         return False
     from sigmacube.console import note
@@ -101,7 +109,7 @@ def too_large(source: str, options: dict[str, Any]) -> bool:
     return True
 
 
-def _available() -> float | None:
+def available() -> float | None:
     """Return the memory that is free, in bytes."""
     try:
         return float(os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from sigmacube.commands._tiles import available, size_options
+
 if TYPE_CHECKING:
     import numpy as np
 
@@ -49,6 +51,7 @@ if TYPE_CHECKING:
     help="Farthest that a band may be from the wavelength asked for, in nm.",
 )
 @click.option("--workers", type=click.IntRange(1), help="Processor cores.  [default: all]")
+@size_options
 @click.option(
     "-o",
     "--output",
@@ -70,9 +73,11 @@ def command(source: Path, output: Path | None, overwrite: bool, **options: Any) 
     target = output or source.with_name(f"{source.stem}_{what}.nc")
     files.check(("region",) if options["labels"] else ("row", "col"), target)
     check_output([target], overwrite=overwrite)
-    result = _read(source)
-    made = _make(result, options)
-    made.save(target, overwrite=overwrite)
+    if _by_tiles(source, options):
+        made = _make_tiles(source, target, overwrite, options)
+    else:
+        made = _make(_read(source), options)
+        made.save(target, overwrite=overwrite)
     if not quiet():
         table(_rows(made, target))
 
@@ -98,6 +103,57 @@ def _what(options: dict[str, Any]) -> str:
     return "_".join("".join(c for c in part if c.isalnum()) for part in parts)
 
 
+def _by_tiles(source: Path, options: dict[str, Any]) -> bool:
+    """Tell whether to work tile by tile: where it is asked for, or the result is too large."""
+    asked = [f"--{key}" for key in ("tile", "memory") if options[key]]
+    if asked and options["labels"]:
+        raise ValueError(
+            f"{asked[0]} does not go with --labels: regions may reach over the whole scene, so "
+            "they need the result in memory."
+        )
+    if asked:
+        return True
+    there = available()
+    if there is None or options["labels"] or not source.exists():
+        return False
+    from sigmacube.console import note
+    from sigmacube.io.opened import open_result
+
+    with open_result(source) as opened:
+        needed = opened.bytes_in_memory()
+    if needed < 0.8 * there:
+        return False
+    options["memory"] = 0.5 * there
+    note(
+        f"{source} would take {needed / 1e9:.1f} GB in memory; working tile by tile in "
+        f"{0.5 * there / 1e9:.1f} GB. --memory sets another limit."
+    )
+    return True
+
+
+def _make_tiles(source: Path, target: Path, overwrite: bool, options: dict[str, Any]) -> Product:
+    from sigmacube.console import progress
+    from sigmacube.scale.products import product_file
+
+    _check_index(options)
+    centres, widths = _bands(options["resample"]) if options["resample"] else (None, None)
+    with progress("Tiles") as moved:
+        return product_file(
+            source,
+            target,
+            index=options["name"] or options["expr"],
+            centres=centres,
+            fwhm=widths,
+            aggregate=options["aggregate"],
+            tolerance=options["tolerance"],
+            memory=options["memory"],
+            tile=options["tile"],
+            workers=options["workers"],
+            overwrite=overwrite,
+            progress=moved,
+        )
+
+
 def _read(source: Path) -> DenoisedCube:
     from sigmacube import io
 
@@ -115,10 +171,7 @@ def _make(result: DenoisedCube, options: dict[str, Any]) -> Product:
 
     workers, labels = options["workers"], _labels(options["labels"])
     expression = options["name"] or options["expr"]
-    if options["name"] and options["name"].lower() not in products.INDICES:
-        raise ValueError(
-            f"Invalid --index {options['name']}. It must be one of {', '.join(products.INDICES)}."
-        )
+    _check_index(options)
     if expression:
         return products.index(
             result,
@@ -135,6 +188,15 @@ def _make(result: DenoisedCube, options: dict[str, Any]) -> Product:
     if labels is not None:
         return products.region_means(result, labels, workers=workers)
     return products.aggregate(result, options["aggregate"], workers=workers)
+
+
+def _check_index(options: dict[str, Any]) -> None:
+    from sigmacube import products
+
+    if options["name"] and options["name"].lower() not in products.INDICES:
+        raise ValueError(
+            f"Invalid --index {options['name']}. It must be one of {', '.join(products.INDICES)}."
+        )
 
 
 def _labels(path: Path | None) -> np.ndarray | None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -25,7 +26,16 @@ from sigmacube.io.metadata import from_json, to_json
 if TYPE_CHECKING:
     from sigmacube.result import DenoisedCube
 
-__all__ = ["from_result", "to_result", "from_dataarray", "describe", "layout"]
+__all__ = [
+    "Header",
+    "describe",
+    "from_dataarray",
+    "from_result",
+    "layout",
+    "read_cube",
+    "read_header",
+    "to_result",
+]
 
 REFERENCES = (
     "Uncertainty Quantification of Hyperspectral Image Denoising Frameworks based on "
@@ -358,10 +368,22 @@ def _add_location(dataset: xr.Dataset, location: Mapping[str, Any], dims: _Dims)
             dataset[key] = (("ortho_y", "ortho_x"), values, about)
 
 
-def to_result(dataset: xr.Dataset) -> DenoisedCube:
-    """Return the result that a dataset of `from_result` holds."""
-    from sigmacube.result import DenoisedCube
+@dataclass(frozen=True, eq=False)
+class Header:
+    """What a dataset of `from_result` holds beside its cubes."""
 
+    name: str
+    """Of the estimate."""
+    axes: tuple[str, ...]
+    """Dimensions of (row, col, band)."""
+    noise: float | np.ndarray
+    wavelengths: np.ndarray | None
+    metadata: dict[str, Any]
+    settings: dict[str, Any]
+
+
+def read_header(dataset: xr.Dataset) -> Header:
+    """Return what a dataset of `from_result` holds beside its cubes."""
     name = dataset.attrs.get("sigmacube_variable")
     if name not in dataset or "sigmacube_axes" not in dataset.attrs:
         raise ValueError(
@@ -369,14 +391,6 @@ def to_result(dataset: xr.Dataset) -> DenoisedCube:
             "missing. It must have been written by DenoisedCube.save."
         )
     axes = tuple(str(dataset.attrs["sigmacube_axes"]).split())
-
-    def cube(key: str) -> np.ndarray | None:
-        if key not in dataset:
-            return None
-        return np.ascontiguousarray(dataset[key].transpose(*axes).values)
-
-    estimate = cube(str(name))
-    assert estimate is not None
     metadata = from_json(str(dataset.attrs["sigmacube_metadata"]))
     standard = _Dims("y", "x", axes[2], (axes[2], "y", "x"))
     if "sigmacube_labels" in dataset.attrs:
@@ -387,21 +401,44 @@ def to_result(dataset: xr.Dataset) -> DenoisedCube:
         if key in dataset.variables and "xarray" not in metadata
     }
     metadata |= {"location": location} if location else {}
-    rejected = cube("rejected")
     level = dataset["noise"].values
-    noise = float(level) if level.ndim == 0 else level
+    return Header(
+        str(name),
+        axes,
+        float(level) if level.ndim == 0 else level,
+        _stored_wavelengths(dataset, standard),
+        metadata,
+        from_json(str(dataset.attrs["sigmacube_settings"])),
+    )
+
+
+def read_cube(dataset: xr.Dataset, header: Header, key: str) -> np.ndarray | None:
+    """Return a cube of a dataset as (row, col, band), or None."""
+    if key not in dataset:
+        return None
+    return np.ascontiguousarray(dataset[key].transpose(*header.axes).values)
+
+
+def to_result(dataset: xr.Dataset) -> DenoisedCube:
+    """Return the result that a dataset of `from_result` holds."""
+    from sigmacube.result import DenoisedCube
+
+    header = read_header(dataset)
+    estimate = read_cube(dataset, header, header.name)
+    assert estimate is not None
+    rejected = read_cube(dataset, header, "rejected")
     return DenoisedCube(
         estimate=estimate,
-        std=cube(f"{name}_uncertainty"),
+        std=read_cube(dataset, header, f"{header.name}_uncertainty"),
         ranks=dataset["rank"].values,
-        noise=noise,
+        noise=header.noise,
         residual_ratio=dataset["residual_ratio"].values,
         noise_scale=dataset["noise_scale"].values if "noise_scale" in dataset else None,
         rejected=None if rejected is None else rejected.astype(bool),
-        wavelengths=_stored_wavelengths(dataset, standard),
-        metadata=metadata,
-        settings=from_json(str(dataset.attrs["sigmacube_settings"])),
-        error_model=read_factors(dataset, noise, estimate.shape[2]),
+        wavelengths=header.wavelengths,
+        metadata=header.metadata,
+        settings=header.settings,
+        error_model=read_factors(dataset, header.noise, estimate.shape[2]),
     )
 
 

@@ -9,6 +9,8 @@ of ``factor_rank`` (window row, band window, window col), or, in results made ti
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -22,10 +24,20 @@ from sigmacube.core.windows import WindowGrid
 if TYPE_CHECKING:
     from sigmacube.result import DenoisedCube
 
-__all__ = ["ARRAYS", "add_factors", "component_rows", "described", "factor_bytes", "read_factors"]
+__all__ = [
+    "ARRAYS",
+    "StoredFactors",
+    "add_factors",
+    "component_rows",
+    "described",
+    "factor_bytes",
+    "read_factors",
+]
 
 #: Versions of the layout: components in the order of the windows, or anywhere (``factor_first``).
 IN_ORDER, ANYWHERE = 1, 2
+#: Components that are read together: a chunk of the stored arrays, or several.
+RUN = 2048
 
 _WINDOWS = ("factor_window_row", "factor_band_window", "factor_window_col")
 _PIXELS = ("factor_row", "factor_col")
@@ -142,67 +154,150 @@ def _window_errors(result: DenoisedCube) -> ErrorModel:
     return model
 
 
+Span = tuple[int, int]
+
+
+@dataclass(frozen=True, eq=False)
+class StoredFactors:
+    """Window factors in an open dataset, to be read whole or in part."""
+
+    dataset: xr.Dataset
+    grid: WindowGrid
+    """All windows."""
+    bands: np.ndarray
+    """Indices of the cube's bands that they hold."""
+    finite_noise: bool
+    weighting: str
+
+    @classmethod
+    def open(cls, dataset: xr.Dataset) -> StoredFactors | None:
+        """Return the factors of a dataset, or None; nothing large is read."""
+        text = dataset.attrs.get("sigmacube_factors")
+        if text is None:
+            return None
+        about = json.loads(str(text))
+        if about.get("layout") not in (IN_ORDER, ANYWHERE):
+            raise ValueError(
+                f"window factors of layout {about.get('layout')!r}. This version reads {IN_ORDER} "
+                f"and {ANYWHERE}."
+            )
+        grid = WindowGrid.create(
+            tuple(about["shape"]), window=tuple(about["window"]), step=tuple(about["step"])
+        )
+        bands = dataset["factor_cube_bands"].values.astype(int)
+        return cls(dataset, grid, bands, bool(about["finite_noise"]), str(about["weighting"]))
+
+    @cached_property
+    def ranks(self) -> np.ndarray:
+        """(I, K, J) components of every window."""
+        ranks = self.dataset["factor_rank"].values.astype(int)
+        grid = self.grid
+        expected, count = (grid.shape[0], grid.shape[2], grid.shape[1]), self._count
+        if ranks.shape != expected or int(ranks.sum()) != count:
+            raise ValueError(
+                f"damaged window factors: {count} components of {ranks.shape} windows. There "
+                f"must be {int(ranks.sum())} of {expected}."
+            )
+        return ranks
+
+    @property
+    def _count(self) -> int:
+        return int(self.dataset["factor_singular_value"].shape[0])
+
+    @cached_property
+    def _first(self) -> np.ndarray:
+        if "factor_first" in self.dataset:
+            return np.asarray(self.dataset["factor_first"].values)
+        return np.cumsum(self.ranks).reshape(self.ranks.shape) - self.ranks
+
+    def read(
+        self, noise: float | np.ndarray, n_bands: int, windows: tuple[Span, Span] | None = None
+    ) -> ErrorModel:
+        """Return the error model of a result, or of the pixels that some windows span.
+
+        Parameters
+        ----------
+        noise
+            Noise of the result.
+        n_bands
+            Bands of the cube.
+        windows
+            First window and end along rows and columns; all by default.
+        """
+        grid = self.grid if windows is None else self.grid.part(*windows)
+        rows, cols = (slice(*span) for span in windows or ((0, None), (0, None)))
+        (top, side), (height, width, _) = grid.origin, grid.cube_shape
+        pixels = (slice(top, top + height), slice(side, side + width))
+        factors = Factors(
+            grid,
+            Noise.create(noise, n_bands).select(self.bands),
+            *self._unpacked(grid, rows, cols),
+            residual=self.dataset["factor_residual"][rows, :, cols].values.astype(np.float64),
+            energy=np.zeros((height, width, grid.shape[2])),
+            n_valid=self.dataset["factor_valid_pixels"][rows, cols].values.astype(int),
+            finite_noise=self.finite_noise,
+            weighting=self.weighting,
+            stored_weights=self._weights(rows, cols),
+        )
+        variance, scale, inflation = (
+            self._of_pixels(name, pixels)
+            for name in ("factor_noise_variance", "factor_pixel_scale", "factor_inflation")
+        )
+        calibration = self._of_pixels("factor_band_scale", ())
+        return ErrorModel(factors, variance, self.bands, n_bands, scale, calibration, inflation)
+
+    def _of_pixels(self, name: str, part: tuple[slice, ...]) -> np.ndarray | None:
+        if name not in self.dataset:
+            return None
+        return np.asarray(self.dataset[name][part].values, dtype=np.float64)
+
+    def inflation(self, rows: slice) -> np.ndarray | None:
+        """Return (row, col, band) the inflation of some rows; None where there is none."""
+        return self._of_pixels("factor_inflation", (rows,))
+
+    def _unpacked(
+        self, grid: WindowGrid, rows: slice, cols: slice
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return U, V and d of some windows, padded with zeros to their largest rank."""
+        ranks = self.ranks[rows, :, cols]
+        order = component_rows(self._first[rows, :, cols], ranks)
+        most = max(int(ranks.max(initial=0)), 1)
+        used = np.arange(most) < ranks[..., None]
+        height, width, bands = grid.window
+        left = np.zeros((*used.shape, height, width))
+        left[used] = self._rows("factor_left", order).reshape(-1, height, width)
+        right = np.zeros((*used.shape, bands))
+        right[used] = self._rows("factor_right", order)
+        singular = np.zeros(used.shape)
+        singular[used] = self._rows("factor_singular_value", order)
+        return left, right, singular
+
+    def _rows(self, name: str, order: np.ndarray) -> np.ndarray:
+        """Return some rows of an array, read in runs of neighbouring ones."""
+        array = self.dataset[name]
+        found = np.empty((len(order), *array.shape[1:]), dtype=array.dtype)
+        chunk = order // RUN
+        by_chunk = np.argsort(chunk, kind="stable")
+        for members in np.split(by_chunk, np.flatnonzero(np.diff(chunk[by_chunk])) + 1):
+            if len(members):
+                wanted = order[members]
+                low = int(wanted.min())
+                found[members] = array[low : int(wanted.max()) + 1].values[wanted - low]
+        return found
+
+    def _weights(self, rows: slice, cols: slice) -> np.ndarray | None:
+        if "factor_weight" not in self.dataset:
+            return None
+        weights = self.dataset["factor_weight"][rows, :, cols].values.astype(np.float64)
+        return np.asarray(
+            weights.reshape(*weights.shape[:3], self.grid.rows.size, self.grid.cols.size)
+        )
+
+
 def read_factors(dataset: xr.Dataset, noise: float | np.ndarray, n_bands: int) -> ErrorModel | None:
     """Return the error model that a dataset holds, or None."""
-    text = dataset.attrs.get("sigmacube_factors")
-    if text is None:
-        return None
-    about = json.loads(str(text))
-    if about.get("layout") not in (IN_ORDER, ANYWHERE):
-        raise ValueError(
-            f"window factors of layout {about.get('layout')!r}. This version reads {IN_ORDER} and "
-            f"{ANYWHERE}."
-        )
-    grid = WindowGrid.create(
-        tuple(about["shape"]), window=tuple(about["window"]), step=tuple(about["step"])
-    )
-    bands = dataset["factor_cube_bands"].values.astype(int)
-    factors = Factors(
-        grid,
-        Noise.create(noise, n_bands).select(bands),
-        *_unpacked(dataset, grid),
-        residual=dataset["factor_residual"].values.astype(np.float64),
-        energy=np.zeros((*grid.cube_shape[:2], grid.shape[2])),
-        n_valid=dataset["factor_valid_pixels"].values.astype(int),
-        finite_noise=bool(about["finite_noise"]),
-        weighting=str(about["weighting"]),
-        stored_weights=_weights(dataset, grid),
-    )
-    variance, *scales = (
-        None if name not in dataset else dataset[name].values.astype(np.float64)
-        for name in (
-            "factor_noise_variance",
-            "factor_pixel_scale",
-            "factor_band_scale",
-            "factor_inflation",
-        )
-    )
-    return ErrorModel(factors, variance, bands, n_bands, *scales)
-
-
-def _unpacked(dataset: xr.Dataset, grid: WindowGrid) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return U, V and d of all windows, padded with zeros to the largest rank."""
-    ranks = dataset["factor_rank"].values.astype(int)
-    expected = (grid.shape[0], grid.shape[2], grid.shape[1])
-    values = dataset["factor_singular_value"].values
-    if ranks.shape != expected or int(ranks.sum()) != len(values):
-        raise ValueError(
-            f"damaged window factors: {len(values)} components of {ranks.shape} windows. There "
-            f"must be {int(ranks.sum())} of {expected}."
-        )
-    order: slice | np.ndarray = slice(None)
-    if "factor_first" in dataset:
-        order = component_rows(dataset["factor_first"].values, ranks)
-    most = max(int(ranks.max(initial=0)), 1)
-    used = np.arange(most) < ranks[..., None]
-    rows, cols, bands = grid.window
-    left = np.zeros((*used.shape, rows, cols))
-    left[used] = dataset["factor_left"].values[order].reshape(-1, rows, cols)
-    right = np.zeros((*used.shape, bands))
-    right[used] = dataset["factor_right"].values[order]
-    singular = np.zeros(used.shape)
-    singular[used] = values[order]
-    return left, right, singular
+    stored = StoredFactors.open(dataset)
+    return None if stored is None else stored.read(noise, n_bands)
 
 
 def component_rows(first: np.ndarray, ranks: np.ndarray) -> np.ndarray:
@@ -223,10 +318,3 @@ def component_rows(first: np.ndarray, ranks: np.ndarray) -> np.ndarray:
     counts = ranks.ravel()
     before = np.cumsum(counts) - counts
     return np.repeat(first.ravel() - before, counts) + np.arange(counts.sum())
-
-
-def _weights(dataset: xr.Dataset, grid: WindowGrid) -> np.ndarray | None:
-    if "factor_weight" not in dataset:
-        return None
-    weights = dataset["factor_weight"].values.astype(np.float64)
-    return weights.reshape(*weights.shape[:3], grid.rows.size, grid.cols.size)

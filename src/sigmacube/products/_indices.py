@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NoReturn
 
 import numpy as np
 
@@ -104,7 +105,9 @@ def index(
         raise ValueError(f"Invalid of {of!r}. It must be 'mean spectrum' or 'pixels'.")
     task = Index.create(cube, expression, tolerance, max_curvature, workers)
     if task.needs_reflectance:
-        check_reflectance(float(np.nanmedian(cube.estimate[..., task.columns])), task.name)
+        middle = float(np.nanmedian(cube.estimate[..., task.columns]))
+        if middle > MOST_REFLECTANCE:
+            task.refuse_values(f"their median is {middle:g}")
     if aggregate is not None:
         return task.of_spectra(Supports.blocks(cube, aggregate, 0.5))
     if labels is None:
@@ -142,6 +145,13 @@ class Index:
     def needs_reflectance(self) -> bool:
         """Whether values must be true reflectances."""
         return self.name in _NEEDS_REFLECTANCE
+
+    def refuse_values(self, found: str) -> NoReturn:
+        """Raise the error for values that are no reflectances."""
+        raise ValueError(
+            f"Invalid values for {self.name}: {found}. It adds a constant, so it needs reflectance "
+            "from 0 to 1; read the cube with the right scale."
+        )
 
     @property
     def columns(self) -> list[int]:
@@ -267,15 +277,6 @@ def _find_bands(
             )
         found.append((wanted, nearest, float(centres[nearest])))
     return tuple(found)
-
-
-def check_reflectance(middle: float, name: str) -> None:
-    """Refuse values whose median says that they are no reflectances."""
-    if middle > MOST_REFLECTANCE:
-        raise ValueError(
-            f"Invalid values for {name}: their median is {middle:g}. It adds a constant, so it "
-            "needs reflectance from 0 to 1; read the cube with the right scale."
-        )
 
 
 def _delta(

@@ -124,6 +124,7 @@ class Supports:
         number = self.labels[inside]
         each = self.weights[inside][:, None] ** power * maps[inside]
         total = np.stack([np.bincount(number, column, self.count) for column in each.T], axis=-1)
+        total = total.astype(np.float64, copy=False)  # counts, where there is nothing to sum
         total[np.bincount(number, minlength=self.count) == 0] = np.nan
         return total
 

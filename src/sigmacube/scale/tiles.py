@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,7 +11,15 @@ import numpy as np
 from sigmacube.core.survey import Survey
 from sigmacube.core.windows import BLOCK, Axis, WindowGrid
 
-__all__ = ["Tile", "TileGrid", "choose_tile", "parse_memory", "parse_tile", "peak_memory"]
+__all__ = [
+    "Tile",
+    "TileGrid",
+    "choose_tile",
+    "largest_tile",
+    "parse_memory",
+    "parse_tile",
+    "peak_memory",
+]
 
 #: What the interpreter, the libraries and their buffers take, measured; bytes.
 BASELINE = 170e6
@@ -202,22 +210,49 @@ def choose_tile(
     keep_factors: bool = False,
 ) -> tuple[int, int]:
     """Return the largest tile, nearly square, that ``workers`` can solve in ``memory`` bytes."""
-    grid = survey.grid
+
+    def needs(tile: tuple[int, int]) -> float:
+        return peak_memory(survey, rank, tile, itemsize, keep_factors)
+
+    told = f"{rank} with {workers} workers" if workers > 1 else str(rank)
+    return largest_tile(survey.grid, needs, memory, workers, f"rank {told}")
+
+
+def largest_tile(
+    grid: WindowGrid,
+    needs: Callable[[tuple[int, int]], float],
+    memory: float,
+    workers: int = 1,
+    told: str = "",
+) -> tuple[int, int]:
+    """Return the largest tile of whole blocks, nearly square, for which there is memory.
+
+    Parameters
+    ----------
+    grid
+        Windows of the scene.
+    needs
+        Bytes that a tile (rows, cols) takes beside the interpreter.
+    memory
+        Bytes for all workers.
+    workers
+        How many tiles are in memory at a time.
+    told
+        What an error says beside the windows.
+    """
     blocks = [max(BLOCK * a.size // a.step, 1) * a.step for a in (grid.rows, grid.cols)]
     most = [-(-a.length // b) for a, b in zip((grid.rows, grid.cols), blocks, strict=True)]
     budget = memory / workers - BASELINE
+
+    def sides(counts: list[int]) -> tuple[int, int]:
+        return counts[0] * blocks[0], counts[1] * blocks[1]
+
     counts = [1, 1]
-
-    def needs(counts: list[int]) -> float:
-        tile = (counts[0] * blocks[0], counts[1] * blocks[1])
-        return peak_memory(survey, rank, tile, itemsize, keep_factors)
-
-    if needs(counts) > budget:
-        least = (needs(counts) + BASELINE) * workers
-        told = f" with {workers} workers" if workers > 1 else ""
+    if needs(sides(counts)) > budget:
+        least = (needs(sides(counts)) + BASELINE) * workers
         raise ValueError(
             f"Invalid memory {_size(memory)}. It must be at least {_size(least)} for windows of "
-            f"{'x'.join(map(str, grid.window))} and rank {rank}{told}."
+            f"{'x'.join(map(str, grid.window))} and {told}."
         )
     while True:
         options = [
@@ -225,9 +260,9 @@ def choose_tile(
             for axis in sorted((0, 1), key=lambda a: counts[a] * blocks[a])
             if counts[axis] < most[axis]
         ]
-        larger = next((o for o in options if needs(o) <= budget), None)
+        larger = next((o for o in options if needs(sides(o)) <= budget), None)
         if larger is None:
-            return counts[0] * blocks[0], counts[1] * blocks[1]
+            return sides(counts)
         counts = larger
 
 
