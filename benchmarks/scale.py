@@ -22,6 +22,7 @@ import sigmacube as sc
 
 BANDS = 32
 WINDOW, STEP, NOISE = 10, 4, 0.05
+INDEX = "(b840 - b660) / (b840 + b660)"
 
 
 def main() -> None:
@@ -32,6 +33,8 @@ def main() -> None:
     parser.add_argument("--sides", type=int, nargs="+", default=[200, 630, 2000],
                         help="pixels along a side for the time per pixel")  # fmt: skip
     parser.add_argument("--workers-side", type=int, default=640)
+    parser.add_argument("--product-size", type=float, default=4,
+                        help="results for products, in multiples of the memory")  # fmt: skip
     parser.add_argument("--json", type=Path, help="also write the figures here")
     options = parser.parse_args()
     figures: dict[str, float] = {}
@@ -40,6 +43,7 @@ def main() -> None:
         memory_table(folder, options.memory, options.sizes, figures)
         time_table(folder, options.sides, figures)
         worker_table(folder, options.workers_side, figures)
+        product_table(folder, options.memory, options.product_size, figures)
     if options.json:
         options.json.write_text(json.dumps(figures, indent=1))
 
@@ -80,6 +84,52 @@ def worker_table(folder: Path, side: int, figures: dict[str, float]) -> None:
         report(figures, f"1 worker / 2 workers, {'threads' if mode else 'processes'}", one / two,
                ">= 1.7", f"{side}² pixels, {one:.1f} s and {two:.1f} s")  # fmt: skip
     path.unlink()
+
+
+def product_table(folder: Path, memory: str, size: float, figures: dict[str, float]) -> None:
+    """Peak memory of keeping factors, and of products and a check made tile by tile."""
+    from sigmacube.io.opened import open_result
+    from sigmacube.scale.tiles import parse_memory
+
+    limit, side, needed = parse_memory(memory), 160, 0.0
+    while needed < size * limit:
+        side = int(side * max((1.02 * size * limit / needed) ** 0.5, 1.02)) if needed else side
+        path = write_header(write_cube(folder / "cube.npy", side), side)
+        used, _ = run(path, "--memory", memory, "--workers", "1", "--keep_factors", "yes")
+        with open_result(folder / "out.zarr") as opened:
+            needed = opened.bytes_in_memory()
+    told = f"{side}² pixels, {needed / limit:.1f} x the limit in memory"
+    name = f"peak memory / --memory {memory}"
+    report(figures, f"{name}, --keep-factors", used / limit, "<= 1.15", told)
+    stored = {"source": str(folder / "out.zarr"), "output": str(folder / "product.nc"),
+              "overwrite": True}  # fmt: skip
+    check = {"source": str(path), "noise": NOISE, "window": WINDOW, "step": STEP,
+             "reading": {"data": str(folder / "cube.npy")}}  # fmt: skip
+    works = {
+        "product, index": ("scale.products", "product_file", {**stored, "index": INDEX}),
+        "product, aggregate 5": ("scale.products", "product_file", {**stored, "aggregate": 5}),
+        "validate": ("holdout_tiles", "holdout_file", check),
+    }
+    for work, (module, function, options) in works.items():
+        script = f"import json, sys\nfrom sigmacube.{module} import {function}\n"
+        script += f"{function}(**json.loads(sys.argv[1]))\nprint('[0]')"
+        begin = time.perf_counter()
+        used, _ = watched(path, script, {"memory": memory, "workers": 1, **options})
+        more = f"{told}, {time.perf_counter() - begin:.0f} s"
+        report(figures, f"{name}, {work}", used / limit, "<= 1.15", more)
+
+
+def write_header(path: Path, side: int) -> Path:
+    """Write an ENVI header for the values of a .npy file, with wavelengths."""
+    offset = path.stat().st_size - side * side * BANDS * 4
+    centres = ", ".join(f"{value:.1f}" for value in np.linspace(450, 900, BANDS))
+    header = path.with_suffix(".hdr")
+    header.write_text(
+        f"ENVI\nsamples = {side}\nlines = {side}\nbands = {BANDS}\nheader offset = {offset}\n"
+        "data type = 4\ninterleave = bip\nbyte order = 0\nwavelength units = nm\n"
+        f"wavelength = {{{centres}}}\n"
+    )
+    return header
 
 
 def report(figures: dict[str, float], name: str, value: float, goal: str, more: str) -> None:
@@ -127,6 +177,8 @@ def run(path: Path, *arguments: str, part: bool = False) -> tuple[float, float]:
     output = path.with_name("out.zarr")
     options = {"source": str(path), "output": str(output), "noise": NOISE, "window": WINDOW,
                "step": STEP, "overwrite": True, "mode": "processes"}  # fmt: skip
+    if path.suffix == ".hdr":
+        options["reading"] = {"data": str(path.with_suffix(".npy"))}
     words = list(arguments)
     while words:
         word = words.pop(0)
@@ -135,8 +187,14 @@ def run(path: Path, *arguments: str, part: bool = False) -> tuple[float, float]:
         else:
             value = words.pop(0)
             options[word[2:]] = int(value) if word == "--workers" else value
+    peak, (whole, tiles) = watched(path, CHILD, options)
+    return peak, tiles if part else whole
+
+
+def watched(path: Path, text: str, options: dict[str, object]) -> tuple[float, list[float]]:
+    """Run a script in another process; return its peak memory and what it printed."""
     script = path.with_name("child.py")
-    script.write_text(CHILD)
+    script.write_text(text)
     environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
     child = subprocess.Popen([sys.executable, str(script), json.dumps(options)],
                              stdout=subprocess.PIPE, text=True, env=environment)  # fmt: skip
@@ -145,8 +203,7 @@ def run(path: Path, *arguments: str, part: bool = False) -> tuple[float, float]:
         peak = max(peak, sum(used_bytes(pid) for pid in family(child.pid)))
         time.sleep(0.02)
     assert child.stdout is not None
-    whole, tiles = json.loads(child.stdout.read())
-    return peak, tiles if part else whole
+    return peak, json.loads(child.stdout.read())
 
 
 def family(pid: int) -> list[int]:

@@ -416,7 +416,10 @@ def read_cube(dataset: xr.Dataset, header: Header, key: str) -> np.ndarray | Non
     """Return a cube of a dataset as (row, col, band), or None."""
     if key not in dataset:
         return None
-    return np.ascontiguousarray(dataset[key].transpose(*header.axes).values)
+    # Values first: a transposed array that is not read yet is read element by element.
+    found = dataset[key]
+    values = found.values
+    return np.ascontiguousarray(values.transpose([found.dims.index(dim) for dim in header.axes]))
 
 
 def to_result(dataset: xr.Dataset) -> DenoisedCube:

@@ -113,9 +113,9 @@ def product_file(
         if tile is None or memory is not None:
             budget = parse_memory(DEFAULT_MEMORY if memory is None else memory)
             told = f"rank {int(opened.factors.ranks.max())}"
-            sides = largest_tile(
-                opened.factors.grid, partial(product_memory, opened), budget, told=told
-            )
+            count = _covariances(opened, index, centres)
+            needs = partial(product_memory, opened, count)
+            sides = largest_tile(opened.factors.grid, needs, budget, told=told)
         if tile is not None:
             sides = parse_tile(tile)
         store = output.with_name(f".{output.name}.{secrets.token_hex(4)}.partial.zarr")
@@ -127,8 +127,26 @@ def product_file(
             remove(store)
 
 
-def product_memory(opened: OpenedResult, tile: tuple[int, int]) -> float:
-    """Return the bytes that the product of a tile takes at most, without the interpreter."""
+def _covariances(opened: OpenedResult, index: str | None, centres: Sequence[float] | None) -> int:
+    """Return how many covariances of bands a product needs at a pixel."""
+    if index is not None:
+        bands = len(Index.create(opened.empty(), index, np.inf).bands)
+        return bands * (bands + 1) // 2
+    return opened.shape[2] if centres is None else len(centres)
+
+
+def product_memory(opened: OpenedResult, count: int, tile: tuple[int, int]) -> float:
+    """Return the bytes that the product of a tile takes at most, without the interpreter.
+
+    Parameters
+    ----------
+    opened
+        The result.
+    count
+        How many covariances of bands the product needs at a pixel.
+    tile
+        (rows, cols).
+    """
     grid, rank = opened.factors.grid, max(int(opened.factors.ranks.max(initial=1)), 1)
     sides, counts = [], []
     for axis, side in zip((grid.rows, grid.cols), tile, strict=True):
@@ -138,12 +156,12 @@ def product_memory(opened: OpenedResult, tile: tuple[int, int]) -> float:
     pixels, windows = sides[0] * sides[1], counts[0] * counts[1] * grid.shape[2]
     window = grid.rows.size * grid.cols.size
     factors = windows * (rank * (window + grid.bands.size) + 2 * window) * 8
-    cubes = pixels * opened.shape[2] * 48
+    cubes = pixels * (opened.shape[2] * 48 + count * 24)
     maps = opened.factors.ranks.size * 24
     in_block = min(windows, (9 * grid.rows.size // grid.rows.step + 2)
                    * (9 * grid.cols.size // grid.cols.step + 2) * grid.shape[2])  # fmt: skip
     lines = (grid.rows.reach + 1) * (2 * grid.cols.reach + 1)
-    pairs = in_block * lines * (rank**2 + 16) * 4
+    pairs = in_block * lines * (rank**2 + 2 * count) * 4
     copies = in_block * (rank * (window + grid.bands.size) * 12 + 3 * window * 8)
     return factors * 1.5 + cubes + maps + pairs + copies
 
