@@ -1,6 +1,7 @@
 """Impulses, missing data and dead lines: coverage, error and time beside the figures to beat.
 
     python benchmarks/robust.py --scene simu_indian.mat --trials 60 --json robust.json
+    python benchmarks/robust.py --json robust.json --page docs/robust.md
 
 The scene is the simulated Indian Pines cube, each band scaled to [0, 1]. Impulses replace elements
 by 0 or 1 with equal odds. Coverage of the Monte Carlo mean is corrected for the mean itself.
@@ -12,6 +13,7 @@ import argparse
 import json
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -36,11 +38,17 @@ Z95 = 1.959964
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--scene", type=Path, required=True, help="the cube, .mat or .npy")
+    parser.add_argument("--scene", type=Path, help="the cube, .mat or .npy")
     parser.add_argument("--trials", type=int, default=60)
     parser.add_argument("--json", type=Path, help="also write the figures here")
     parser.add_argument("--only", nargs="*", choices=sorted(SECTIONS), default=list(SECTIONS))
+    parser.add_argument("--page", type=Path, help="only put the figures of --json into this page")
     options = parser.parse_args()
+    if options.page:
+        write_page(options.page, json.loads(options.json.read_text()))
+        return
+    if options.scene is None:
+        parser.error("--scene is needed, unless --page is given")
     scene = load_scene(options.scene)
     figures = {"trials": options.trials}
     if options.json and options.json.exists():
@@ -64,6 +72,26 @@ def coverage_table(scene: np.ndarray, trials: int) -> list[dict]:
             goal = ">= .94" if share <= 0.1 else ">= .93"
             print(f"{level:5.3f} {share:8.0%} | {row['coverage']:.4f}   {paper:.4f} {goal} | "
                   f"{row['truth']:.4f} | {row['rmse']:.4f}", flush=True)  # fmt: skip
+            table.append(row)
+    return table
+
+
+def full_scene(scene: np.ndarray, trials: int) -> list[dict]:
+    """Coverage of the truth on the full scene, from one observation each."""
+    print("noise impulses | truth  | RMSE/noise")
+    table = []
+    for level in LEVELS:
+        for share in IMPULSES:
+            noisy = with_salt_and_pepper(scene, level, share, 0)
+            result = sc.denoise(noisy, level, solver="robust")
+            error = np.abs(result.estimate - scene)
+            row = {
+                "noise": level,
+                "impulses": share,
+                "truth": float(np.mean(error <= Z95 * result.std)),
+                "rmse": float(np.sqrt(np.mean(error**2)) / level),
+            }
+            print(f"{level:5.3f} {share:8.0%} | {row['truth']:.4f} | {row['rmse']:.4f}", flush=True)
             table.append(row)
     return table
 
@@ -207,10 +235,13 @@ def seconds(scene: np.ndarray, trials: int) -> dict[str, float]:
         return time.process_time() - start
 
     sc.denoise(plain[:40, :40], level, solver="robust")
-    svd = min(cpu(lambda: sc.denoise(plain, level, workers=1)) for _ in range(3))
-    rows = {"svd, s": svd}
+    rows = {}
     for name, cube in (("no impulses", plain), ("15 % impulses", wild)):
-        robust = cpu(lambda cube=cube: sc.denoise(cube, level, solver="robust", workers=1))
+        svd, robust = (
+            min(cpu(partial(sc.denoise, cube, level, solver=solver, workers=1)) for _ in range(2))
+            for solver in ("svd", "robust")
+        )
+        rows[f"svd, s, {name}"] = svd
         rows[f"robust / svd, {name} (<= 8)"] = robust / svd
     grid = WindowGrid.create(scene.shape, window=20, step=20)
     patches = [
@@ -228,8 +259,67 @@ def seconds(scene: np.ndarray, trials: int) -> dict[str, float]:
     return rows
 
 
+def tables(figures: dict) -> dict[str, str]:
+    """Return the tables of the documentation, by the name of their section."""
+
+    def by_cell(rows: list[dict], words: Callable[[dict], str]) -> str:
+        cells = {(row["noise"], row["impulses"]): words(row) for row in rows}
+        lines = [[f"{level:g}", *(cells[level, share] for share in IMPULSES)] for level in LEVELS]
+        return markdown(["noise", *(f"{share:.0%}" for share in IMPULSES)], lines)
+
+    coverage = by_cell(
+        figures["coverage"],
+        lambda row: f"{row['coverage']:.4f} / {row['truth']:.4f} ({row['paper']:.3f})",
+    )
+    full = by_cell(figures["full scene"], lambda row: f"{row['truth']:.4f} / {row['rmse']:.4f}")
+    uniform = markdown(
+        ["noise", "impulses", "mean", "truth", "RMSE / noise"],
+        [[f"{row['noise']:g}", f"{row['impulses']:.0%}", *three(row)]
+         for row in figures["uniform impulses"]],
+    )  # fmt: skip
+    solvers = markdown(
+        ["solver", "impulses", "mean", "truth", "RMSE / noise"],
+        [[f"`{row['solver']}`", f"{row['impulses']:.0%}", *three(row)]
+         for row in figures["solvers"]],
+    )  # fmt: skip
+    plain = {
+        name: markdown(["", ""], [[key, f"{value:.{digits}f}"] for key, value in part.items()])
+        for name, digits in (("peers", 4), ("missing", 4), ("time", 1))
+        for part in [figures[name]]
+    }
+    return {
+        "coverage": coverage,
+        "full scene": full,
+        "uniform impulses": uniform,
+        "solvers": solvers,
+        **plain,
+    }
+
+
+def three(row: dict) -> list[str]:
+    return [f"{row[key]:.4f}" for key in ("coverage", "truth", "rmse")]
+
+
+def markdown(head: list[str], rows: list[list[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def write_page(page: Path, figures: dict) -> None:
+    """Put the tables between the marks <!-- name --> and <!-- end --> of a page."""
+    text = page.read_text()
+    for name, table in tables(figures).items():
+        before, found, rest = text.partition(f"<!-- {name} -->\n")
+        _, end, after = rest.partition("<!-- end -->")
+        if not found or not end:
+            raise ValueError(f"{page}: no place for {name!r}. There must be a mark for it.")
+        text = f"{before}{found}\n{table}\n\n{end}{after}"
+    page.write_text(text)
+
+
 SECTIONS: dict[str, Callable[[np.ndarray, int], object]] = {
     "coverage": coverage_table,
+    "full scene": full_scene,
     "uniform impulses": uniform_impulses,
     "solvers": all_solvers,
     "peers": peers,

@@ -216,12 +216,15 @@ def _chebyshev_filter(
     Degrees are in descending order.
     """
     scale = (2.0 / cuts)[:, None, None]
+    filtered = np.empty_like(block)
     previous, current = block, scale * (block @ matrices) - block
     for done in range(1, int(degrees[0])):
         n = int(np.count_nonzero(degrees > done))
+        filtered[n : len(current)] = current[n:]
         following = current[:n] @ matrices[:n]
         following *= 2 * scale[:n]
         following -= 2 * current[:n]
         following -= previous[:n]
-        previous[:n], current[:n] = current[:n], following
-    return current
+        previous, current = current, following
+    filtered[: len(current)] = current
+    return filtered

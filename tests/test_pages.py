@@ -1,0 +1,56 @@
+"""Pages of the documentation hold the figures that benchmarks have kept."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture
+def benchmark(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    spec = importlib.util.spec_from_file_location("robust_benchmark", ROOT / "benchmarks/robust.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    yield module
+    sys.modules.pop("bench", None)
+
+
+def test_page_on_robust_solvers_agrees_with_the_figures(benchmark, tmp_path):
+    page, kept = ROOT / "docs/robust.md", ROOT / "benchmarks/results/robust.json"
+    figures = json.loads(kept.read_text())
+    copy = tmp_path / "page.md"
+    copy.write_text(page.read_text())
+    benchmark.write_page(copy, figures)
+    assert copy.read_text() == page.read_text()
+    figures["coverage"][0]["coverage"] += 0.01  # a page that disagrees is noticed
+    benchmark.write_page(copy, figures)
+    assert copy.read_text() != page.read_text()
+
+
+def test_figures_on_robust_solvers_reach_their_targets():
+    figures = json.loads((ROOT / "benchmarks/results/robust.json").read_text())
+    for row in figures["coverage"]:
+        least = 0.94 if row["impulses"] <= 0.1 else 0.93
+        assert least <= row["coverage"] <= 0.965
+        assert row["truth"] >= 0.93
+    for name, value in figures["missing"].items():
+        if "±" in name:
+            assert abs(value - 0.95) <= 0.01, name
+    peers = figures["peers"]
+    assert abs(peers["public LRMR settings, no impulses (.161 ± .004)"] - 0.161) <= 0.004
+    assert peers["robust, 10 % impulses (<= .165)"] <= 0.165
+    assert peers["robust, no impulses (<= 1.03 svd)"] <= 1.03 * peers["svd, no impulses"]
+    assert peers["robust, full scene, noise .075, 15 % impulses, dB (>= 39)"] >= 39
+    for name, value in figures["time"].items():
+        if "<=" in name:
+            assert value <= float(name.rpartition("<= ")[2].rstrip(")")), name
