@@ -382,23 +382,35 @@ def solve_part(
         run=run,
         correlation=correlation,
         blocks=blocks,
+        dtype=scene.output_dtype,
     )
     rows_here, cols_here = (
         slice(part[0] - origin, part[1] - origin)
         for part, origin in zip((rows, cols), grid.origin, strict=True)
     )
-    return _part(survey, scene, factors, combined, (rows_here, cols_here))
+    return _part(survey, scene, factors, combined, (rows_here, cols_here), run)
 
 
 def _part(
-    survey: Survey, scene: Scene, factors: Factors, combined: Combined, here: tuple[slice, slice]
+    survey: Survey,
+    scene: Scene,
+    factors: Factors,
+    combined: Combined,
+    here: tuple[slice, slice],
+    run: ParallelMap,
 ) -> Part:
     """Return what was combined, cut to some rows and columns and in the units of the data."""
     std = None
     if combined.variance is not None:
         variance = combined.variance[here]
-        np.maximum(variance, 0, out=variance)  # masked pixels: zero but for rounding
-        std = scene.to_output(np.sqrt(variance, out=variance) * scene.noise.std, here)
+
+        def to_std(rows: np.ndarray) -> None:
+            np.maximum(rows, 0, out=rows)  # masked pixels: zero but for rounding
+            np.sqrt(rows, out=rows)
+            np.multiply(rows, scene.noise.std, out=rows, casting="same_kind")
+
+        run(to_std, np.array_split(variance, 8))
+        std = scene.to_output(variance, here)
     scale, noise_std = scene.pixel_scale, scene.std_of_elements()
     left_out = combined.left_out
     if left_out is not None:

@@ -54,6 +54,7 @@ def combine(
     run: ParallelMap,
     correlation: NoiseCorrelation | None = None,
     blocks: Sequence[Block] | None = None,
+    dtype: np.dtype | type = PRECISION,
 ) -> Combined:
     """Return the weighted mean of all windows, its variance, and what they rest on.
 
@@ -74,10 +75,11 @@ def combine(
         Which blocks of `blocks_over` to fill; all of the grid by default. All windows that cover
         them must be there. Blocks are computed one by one, so that their values do not depend on
         what else is computed.
-
+    dtype
+        Of the variance, so that its array can serve as the standard deviation's.
     """
     grid = factors.grid
-    out = _Output.create(grid, uncertainty)
+    out = _Output.create(grid, uncertainty, dtype)
     exact = uncertainty and overlap == "exact"
     gaps: _Gaps | None = None
     for block in blocks_over(grid) if blocks is None else blocks:
@@ -199,14 +201,14 @@ class _Output:
     """Pixel of the whole cube that the arrays start at."""
 
     @classmethod
-    def create(cls, grid: WindowGrid, uncertainty: bool) -> _Output:
+    def create(cls, grid: WindowGrid, uncertainty: bool, dtype: np.dtype | type) -> _Output:
         estimate = np.empty(grid.cube_shape)
         if not uncertainty:
             return cls(estimate, None, None, grid.origin)
         cells = len(grid.bands.edges) - 1
         return cls(
             estimate,
-            np.empty(grid.cube_shape, dtype=PRECISION),
+            np.empty(grid.cube_shape, dtype=dtype),
             np.zeros((*grid.cube_shape[:2], cells)),
             grid.origin,
         )

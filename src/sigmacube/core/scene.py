@@ -114,6 +114,12 @@ class Scene:
         std[self.bands] = self.noise.std
         return std if self.pixel_scale is None else self.pixel_scale[..., None] * std
 
+    @property
+    def output_dtype(self) -> np.dtype:
+        """Type of results: that of the input if it is a float."""
+        own = self.values.dtype
+        return own if own in (np.float32, np.float64) else np.dtype(np.float64)
+
     def to_output(
         self, array: np.ndarray, part: tuple[slice, ...] = (slice(None), slice(None))
     ) -> np.ndarray:
@@ -123,11 +129,11 @@ class Scene:
         """
         if self.pixel_scale is not None:
             array = array * self.pixel_scale[part][..., None]
-        dtype = self.values.dtype if self.values.dtype in (np.float32, np.float64) else np.float64
         if len(self.bands) == self.values.shape[2]:
-            output = array.astype(dtype, copy=False)
+            output = array.astype(self.output_dtype, copy=False)
         else:
-            output = np.full((*array.shape[:2], self.values.shape[2]), np.nan, dtype=dtype)
+            shape = (*array.shape[:2], self.values.shape[2])
+            output = np.full(shape, np.nan, dtype=self.output_dtype)
             output[..., self.bands] = array
         valid = self.valid[part]
         if not valid.all():
