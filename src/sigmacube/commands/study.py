@@ -75,7 +75,7 @@ def command(
         raise click.UsageError(f"No study {unknown[0]!r}. There are {', '.join(NAMES)}.")
     setting = _setting(folder, quick, data, scenes, workers)
     reports = [_run(name, setting, folder) for name in dict.fromkeys(chosen)]
-    _clear(setting.scratch)
+    setting.clear()
     if not all(report.passed for report in reports):
         click.get_current_context().exit(1)
 
@@ -133,13 +133,6 @@ def _run(name: str, setting: Setting, folder: Path) -> Report:
             click.echo(f"  {check.name:<58s} {check.value:9.4f}  {check.words}")
         click.echo(f"  {report.verdict}; {report.seconds:.0f} s; {paths[0]}, {paths[1].name}")
     return report
-
-
-def _clear(scratch: Path) -> None:
-    """Remove what a restart would have taken up."""
-    import shutil
-
-    shutil.rmtree(scratch, ignore_errors=True)
 
 
 def _write_page(folder: Path, page: Path) -> None:

@@ -7,7 +7,7 @@ import json
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -58,6 +58,8 @@ class Setting:
     """Makes a progress bar for a label."""
     say: Callable[[str], None] = lambda text: None
     """Prints a line."""
+    used: set[Path] = field(default_factory=set)
+    """Figures in the scratch folder that this run made or took up."""
 
     @property
     def trials(self) -> int:
@@ -112,6 +114,7 @@ class Setting:
         """Return the figures of a Monte Carlo run for each form of σ; from disk after a restart."""
         count = fields.get("count", self.trials)
         kept = self.scratch / f"figures-{_key(scene.truth, noise, forms, count, fields)}.json"
+        self.used.add(kept)
         if kept.exists():
             found: dict[str, dict[str, Any]] = json.loads(kept.read_text(encoding="utf-8"))
             return found
@@ -129,6 +132,13 @@ class Setting:
         mean, truth = (own[key]["0.95"] for key in ("coverage", "truth_coverage"))
         self.say(f"{label}: {mean:.4f}, truth {truth:.4f}, {own['seconds']:.0f} s")
         return figures
+
+    def clear(self) -> None:
+        """Remove what a restart would have taken up, but nothing of another run's."""
+        for path in self.used:
+            path.unlink(missing_ok=True)
+        with suppress(OSError):  # another run is at work there
+            self.scratch.rmdir()
 
 
 def quantiles(result: MonteCarlo) -> dict[str, Any]:

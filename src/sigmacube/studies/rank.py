@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 NOISE = 0.125
-RANKS = (3, 5, 7, 12)
+RANKS = (3, 7, 12)
 LOW, HIGH = 0.94, 0.96
 
 
