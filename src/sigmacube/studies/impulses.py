@@ -119,7 +119,7 @@ def draw(report: Report) -> Figure:
                     label="plain SVD, truth (control)")  # fmt: skip
             ax.set_title(f"σ₀ = {noise:g}")
             ax.set_xlabel("impulses (%)")
-            ax.set_ylim(0, 1.02)
+            ax.set_ylim(0.55, 1.0)
         axes[0, 0].set_ylabel("coverage of the 95 % interval")
         axes[0, 0].legend(loc="lower left", fontsize=9)
     return figure
