@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import importlib.util
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import numpy as np
 import pytest
@@ -53,3 +58,34 @@ def low_rank_cube(
         np.cos((n + 1) * 3 * x + p) * np.cos((n + 1) * 2 * y + q) for n, (p, q) in enumerate(phase)
     ]
     return strength * np.stack(maps, axis=-1) @ rng.normal(size=(rank, bands))
+
+
+@pytest.fixture(scope="session")
+def load_benchmark() -> Iterator[Callable[[str], ModuleType]]:
+    """Return a function that loads a benchmark as a module, by its name."""
+    folder = Path(__file__).resolve().parents[1] / "benchmarks"
+
+    def load(name: str) -> ModuleType:
+        spec = importlib.util.spec_from_file_location(f"benchmark_{name}", folder / f"{name}.py")
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        return module
+
+    sys.path.insert(0, str(folder))  # benchmarks import each other
+    yield load
+    sys.path.remove(str(folder))
+
+
+@pytest.fixture(scope="session")
+def resume(load_benchmark: Callable[[str], ModuleType]) -> Any:
+    """The benchmark that kills runs."""
+    return load_benchmark("resume")
+
+
+@pytest.fixture(scope="module")
+def killer(resume: Any) -> Iterator[Any]:
+    """A process that starts runs and kills them."""
+    with resume.Killer() as made:
+        yield made

@@ -2,30 +2,14 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
-import sys
 from pathlib import Path
-from types import ModuleType
-
-import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 
 
-@pytest.fixture
-def benchmark(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
-    spec = importlib.util.spec_from_file_location("robust_benchmark", ROOT / "benchmarks/robust.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    yield module
-    sys.modules.pop("bench", None)
-
-
-def test_page_on_robust_solvers_agrees_with_the_figures(benchmark, tmp_path):
+def test_page_on_robust_solvers_agrees_with_the_figures(load_benchmark, tmp_path):
+    benchmark = load_benchmark("robust")
     page, kept = ROOT / "docs/robust.md", ROOT / "benchmarks/results/robust.json"
     figures = json.loads(kept.read_text())
     copy = tmp_path / "page.md"

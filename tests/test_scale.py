@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import shutil
 import signal
@@ -372,24 +371,6 @@ def test_stores_at_addresses(cube: np.ndarray, whole: DenoisedCube) -> None:
         )
     with pytest.raises(FileExistsError, match="overwrite"):
         denoise_file("memory://scale/in.zarr", made.output, 0.05, **WINDOW, workers=1)
-
-
-@pytest.fixture(scope="module")
-def resume() -> Any:
-    """The benchmark that kills runs, as a module."""
-    path = Path(__file__).resolve().parents[1] / "benchmarks" / "resume.py"
-    spec = importlib.util.spec_from_file_location("resume", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-@pytest.fixture(scope="module")
-def killer(resume: Any) -> Iterator[Any]:
-    with resume.Killer() as made:
-        yield made
 
 
 @pytest.mark.parametrize("output", ["a.zarr", "a.nc"])

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -119,24 +117,6 @@ def test_signal_dependent_noise_is_kept(tmp_path: Path) -> None:
     assert found.error_model is not None
     assert found.error_model.pixel_scale is not None
     assert_same_factors(found, whole)
-
-
-@pytest.fixture(scope="module")
-def resume() -> Any:
-    """The benchmark that kills runs, as a module."""
-    path = Path(__file__).resolve().parents[1] / "benchmarks" / "resume.py"
-    spec = importlib.util.spec_from_file_location("resume", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-@pytest.fixture(scope="module")
-def killer(resume: Any) -> Iterator[Any]:
-    with resume.Killer() as made:
-        yield made
 
 
 def points_with_factors() -> list[str]:

@@ -13,8 +13,9 @@ from typing import Any
 
 import click
 
-__all__ = ["reading_options", "local_file", "Number", "Sides"]
+__all__ = ["Number", "Sides", "local_file", "reading_options", "solving_options"]
 
+_ESTIMATORS = ("regression", "differences", "residual")
 _MAGIC = (
     (b"\x93NUMPY", ".npy"),
     (b"PK\x03\x04", ".npz"),
@@ -72,6 +73,73 @@ class Sides(click.ParamType):
         if min(sides[:2]) < self.least or sides[-1] < 1:
             self.fail(f"{value} is too small. It must be at least {self.least}.", param, ctx)
         return sides[0] if len(sides) == 1 else (*sides, None)[:3]
+
+
+class NoiseOption(click.ParamType):
+    """A level, an estimator's name, or a file with one value per band or a covariance."""
+
+    name = "noise"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
+        """Return a float, a name or a path."""
+        if not isinstance(value, str) or value in _ESTIMATORS:
+            return value
+        try:
+            float(value)
+        except ValueError:
+            path = Path(value)
+            if path.is_file():
+                return path
+            names = ", ".join(_ESTIMATORS)
+            self.fail(
+                f"{value!r} is no number, none of {names}, and no such file exists.", param, ctx
+            )
+        return Number(positive=True).convert(value, param, ctx)
+
+
+class RankOption(click.ParamType):
+    """``auto`` or a whole number."""
+
+    name = "rank"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
+        """Return ``"auto"`` or an int from 1."""
+        if value == "auto" or isinstance(value, int):
+            return value
+        if not str(value).isdigit() or int(value) < 1:
+            self.fail(f"{value!r} must be 'auto' or a whole number from 1.", param, ctx)
+        return int(value)
+
+
+def solving_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options that say how windows are solved."""
+    options = (
+        click.option(
+            "--noise",
+            type=NoiseOption(),
+            help="Standard deviation, an estimator's name, or a file (.npy, .txt) with one value "
+            "per band or a covariance.  [default: estimated]",
+        ),
+        click.option(
+            "--rank",
+            type=RankOption(),
+            default="auto",
+            show_default=True,
+            help="Or a whole number.",
+        ),
+        click.option("--window", type=Sides(2), default="20", show_default=True, help="In pixels."),
+        click.option("--step", type=Sides(1), default="4", show_default=True, help="In pixels."),
+        click.option(
+            "--solver",
+            type=click.Choice(["svd", "robust", "godec", "ssgodec", "rpca"]),
+            default="svd",
+            show_default=True,
+            help="'robust' for impulses, dead lines and outliers.",
+        ),
+    )
+    for option in reversed(options):
+        function = option(function)
+    return function
 
 
 def reading_options(function: Callable[..., Any]) -> Callable[..., Any]:

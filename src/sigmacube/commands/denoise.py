@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from sigmacube.commands._options import Number, Sides, local_file, reading_options
+from sigmacube.commands._options import local_file, reading_options, solving_options
 from sigmacube.commands._tiles import run_tiled, tiling_options, uses_tiles, wants_tiles
 
 if TYPE_CHECKING:
@@ -26,64 +26,12 @@ if TYPE_CHECKING:
 #: A window fits when its residual variance is within this factor of what the noise predicts.
 FIT = 1.25
 _READING = ("variable", "axes", "bands", "scale", "nodata", "data")
-_ESTIMATORS = ("regression", "differences", "residual")
-
-
-class _Noise(click.ParamType):
-    """A level, an estimator's name, or a file with one value per band or a covariance."""
-
-    name = "noise"
-
-    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
-        """Return a float, a name or a path."""
-        if not isinstance(value, str) or value in _ESTIMATORS:
-            return value
-        try:
-            float(value)
-        except ValueError:
-            path = Path(value)
-            if path.is_file():
-                return path
-            names = ", ".join(_ESTIMATORS)
-            self.fail(
-                f"{value!r} is no number, none of {names}, and no such file exists.", param, ctx
-            )
-        return Number(positive=True).convert(value, param, ctx)
-
-
-class _Rank(click.ParamType):
-    """``auto`` or a whole number."""
-
-    name = "rank"
-
-    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
-        """Return ``"auto"`` or an int from 1."""
-        if value == "auto" or isinstance(value, int):
-            return value
-        if not str(value).isdigit() or int(value) < 1:
-            self.fail(f"{value!r} must be 'auto' or a whole number from 1.", param, ctx)
-        return int(value)
 
 
 @click.command("denoise", short_help="Denoise a cube; every value gets its standard deviation.")
 @click.argument("source", metavar="IN")
 @click.argument("output", metavar="OUT")
-@click.option(
-    "--noise",
-    type=_Noise(),
-    help="Standard deviation, an estimator's name, or a file (.npy, .txt) with one value per band "
-    "or a covariance.  [default: estimated]",
-)
-@click.option("--rank", type=_Rank(), default="auto", show_default=True, help="Or a whole number.")
-@click.option("--window", type=Sides(2), default="20", show_default=True, help="In pixels.")
-@click.option("--step", type=Sides(1), default="4", show_default=True, help="In pixels.")
-@click.option(
-    "--solver",
-    type=click.Choice(["svd", "robust", "godec", "ssgodec", "rpca"]),
-    default="svd",
-    show_default=True,
-    help="'robust' for impulses, dead lines and outliers.",
-)
+@solving_options
 @click.option(
     "--overlap", type=click.Choice(["exact", "ratio"]), default="exact", show_default=True
 )

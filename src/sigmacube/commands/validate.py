@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from sigmacube.commands._options import Sides, local_file, reading_options
+from sigmacube.commands._options import local_file, reading_options, solving_options
 from sigmacube.commands._tiles import size_options, too_large
-from sigmacube.commands.denoise import _Noise, _noise, _Rank
+from sigmacube.commands.denoise import _noise
 
 if TYPE_CHECKING:
     from sigmacube.cube import Cube
@@ -37,16 +37,7 @@ _SOLVING = ("rank", "window", "step", "solver", "workers")
     "--trials", type=click.IntRange(2), default=100, show_default=True, help="Of Monte Carlo."
 )
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
-@click.option("--noise", type=_Noise(), help="As for denoise.  [default: estimated]")
-@click.option("--rank", type=_Rank(), default="auto", show_default=True, help="Or a whole number.")
-@click.option("--window", type=Sides(2), default="20", show_default=True, help="In pixels.")
-@click.option("--step", type=Sides(1), default="4", show_default=True, help="In pixels.")
-@click.option(
-    "--solver",
-    type=click.Choice(["svd", "robust", "godec", "ssgodec", "rpca"]),
-    default="svd",
-    show_default=True,
-)
+@solving_options
 @click.option("--workers", type=click.IntRange(1), help="Processor cores.  [default: all]")
 @size_options
 @reading_options
