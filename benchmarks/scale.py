@@ -20,6 +20,7 @@ import numpy as np
 
 import sigmacube as sc
 
+TABLES = ("memory", "time", "workers", "products")
 BANDS = 32
 WINDOW, STEP, NOISE = 10, 4, 0.05
 INDEX = "(b840 - b660) / (b840 + b660)"
@@ -35,17 +36,23 @@ def main() -> None:
     parser.add_argument("--workers-side", type=int, default=640)
     parser.add_argument("--product-size", type=float, default=4,
                         help="results for products, in multiples of the memory")  # fmt: skip
-    parser.add_argument("--json", type=Path, help="also write the figures here")
+    parser.add_argument("--only", nargs="*", choices=TABLES, default=TABLES)
+    parser.add_argument("--json", type=Path, help="also write the figures here; others stay")
     options = parser.parse_args()
     figures: dict[str, float] = {}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        memory_table(folder, options.memory, options.sizes, figures)
-        time_table(folder, options.sides, figures)
-        worker_table(folder, options.workers_side, figures)
-        product_table(folder, options.memory, options.product_size, figures)
+        if "memory" in options.only:
+            memory_table(folder, options.memory, options.sizes, figures)
+        if "time" in options.only:
+            time_table(folder, options.sides, figures)
+        if "workers" in options.only:
+            worker_table(folder, options.workers_side, figures)
+        if "products" in options.only:
+            product_table(folder, options.memory, options.product_size, figures)
     if options.json:
-        options.json.write_text(json.dumps(figures, indent=1))
+        before = json.loads(options.json.read_text()) if options.json.exists() else {}
+        options.json.write_text(json.dumps({**before, **figures}, indent=1))
 
 
 def memory_table(folder: Path, memory: str, sizes: list[float], figures: dict[str, float]) -> None:
