@@ -32,7 +32,12 @@ def test_every_element_is_covered_and_windows_stay_inside(axis: Axis) -> None:
 def test_cells_name_exactly_the_windows_that_cover_them(axis: Axis) -> None:
     seen = []
     for group in axis.groups:
-        for cell, windows, offsets in zip(group.cells, group.windows, group.offsets, strict=True):
+        assert np.all(np.diff(group.windows, axis=1) == 1)
+        for cell, all_windows, all_offsets, covers in zip(
+            group.cells, group.windows, group.offsets, group.covers, strict=True
+        ):
+            windows, offsets = all_windows[covers], all_offsets[covers]
+            assert np.all((all_offsets >= 0) & (all_offsets <= axis.size - group.width))
             low, high = axis.edges[cell], axis.edges[cell + 1]
             assert high - low == group.width
             inside = (axis.starts <= low) & (high <= axis.starts + axis.size)

@@ -33,7 +33,7 @@ from sigmacube.core.overlap import (
     complete_blocks,
 )
 from sigmacube.core.parallel import ParallelMap
-from sigmacube.core.windows import BLOCK, Axis
+from sigmacube.core.windows import BLOCK, Axis, CellGroup
 
 __all__ = ["band_covariance", "support_covariance"]
 
@@ -99,8 +99,13 @@ def _fill_block(
         for ends, first in zip((block.rows, block.cols), part.grid.origin, strict=True)
     )
     maps = np.empty((*part.grid.cube_shape[:2], len(sides.where)), dtype=PRECISION)
-    fill = partial(_fill_row, maps, scene, pairs, sides.noise.astype(PRECISION), block)
-    run(fill, block.row_cells(part.grid))
+    noise = sides.noise.astype(PRECISION)
+
+    def fill(patch: tuple[CellGroup, CellGroup]) -> None:
+        cells = _Cells.gather(scene, *patch)
+        cells.write(cells.exact_variance(pairs, noise), maps, part.grid.origin)
+
+    run(fill, block.patches(part.grid))
     there = tuple(
         slice(ends[0] - first, ends[1] - first)
         for ends, first in zip((block.rows, block.cols), origin, strict=True)
@@ -152,21 +157,6 @@ def _by_band_cell(
             "spectrum, only bands that the same windows cover can be combined pixel by pixel."
         )
     return groups
-
-
-def _fill_row(
-    maps: np.ndarray,
-    scene: _BandCell,
-    pairs: _Pairs,
-    noise: np.ndarray,
-    block: Block,
-    row_cell: int,
-) -> None:
-    """Write the covariances of one row of cells of a block."""
-    grid = scene.factors.grid
-    for group in block.col_groups(grid):
-        part = _Cells.gather(scene, row_cell, group)
-        part.write(part.exact_variance(pairs, noise), maps, grid.origin)
 
 
 def support_covariance(

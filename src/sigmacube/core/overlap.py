@@ -19,7 +19,8 @@ relative error stays near 1e-7 (tests hold it to 1e-6 against a double-precision
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -44,6 +45,9 @@ __all__ = [
 
 PRECISION = np.float32
 SAMPLED_ROWS = 8
+# Cells that are worked off together: what is known of their pairs of windows stays in the cache.
+CELLS = 80
+FEW = 4
 
 
 def combine(
@@ -88,8 +92,8 @@ def combine(
         for cell in range(len(grid.bands.edges) - 1):
             scene = _BandCell.create(part, cell)
             pairs = _cross_terms(scene, run) if exact else None
-            fill = partial(_fill_row, out, scene, block, cell, pairs, table)
-            run(fill, block.row_cells(part.grid))
+            fill = partial(_fill_cells, out, scene, cell, pairs, table)
+            run(fill, block.patches(part.grid))
         lacking = incompleteness(part, run, uncertainty=uncertainty)
         if lacking is not None:
             gaps = out.gaps(grid) if gaps is None else gaps
@@ -155,14 +159,23 @@ class Block:
             for axis, (start, stop) in ((grid.rows, self.rows), (grid.cols, self.cols))
         )  # type: ignore[return-value]
 
-    def row_cells(self, grid: WindowGrid) -> np.ndarray:
-        """Return the row cells of a grid that belong to the block."""
-        edges = grid.rows.edges[:-1] + grid.rows.origin
-        return np.flatnonzero((edges >= self.rows[0]) & (edges < self.rows[1]))
+    def patches(self, grid: WindowGrid) -> list[tuple[CellGroup, CellGroup]]:
+        """Return the cells of a grid that belong to the block as products of rows and columns.
 
-    def col_groups(self, grid: WindowGrid) -> tuple[CellGroup, ...]:
-        """Return the column cells of a grid that belong to the block, in groups."""
-        return grid.cols.groups_within(*(edge - grid.cols.origin for edge in self.cols))
+        Cells of one patch have the same shape and as many windows each. Patches have some CELLS
+        cells: many small ones would keep threads waiting for each other.
+        """
+        row_groups, col_groups = (
+            axis.groups_within(*(edge - axis.origin for edge in ends))
+            for axis, ends in ((grid.rows, self.rows), (grid.cols, self.cols))
+        )
+        return [
+            (rows.part(slice(first, first + height)), cols)
+            for rows in row_groups
+            for cols in col_groups
+            for height in [max(CELLS // len(cols.cells), 1)]
+            for first in range(0, len(rows.cells), height)
+        ]
 
 
 def blocks_over(
@@ -219,27 +232,25 @@ class _Output:
         return _Gaps(np.zeros(shape, dtype=bool), np.ones(shape, dtype=np.float32))
 
 
-def _fill_row(
+def _fill_cells(
     out: _Output,
     scene: _BandCell,
-    block: Block,
     band_cell: int,
     pairs: _Pairs | None,
     correlation: NoiseCorrelation | None,
-    row_cell: int,
+    patch: tuple[CellGroup, CellGroup],
 ) -> None:
-    """Write the estimate, and its variance where it is wanted, of one row of cells."""
-    for group in block.col_groups(scene.factors.grid):
-        part = _Cells.gather(scene, row_cell, group)
-        part.write(part.mean(), out.estimate[..., scene.bands], out.origin)
-        if out.variance is None or out.noise_variance is None:
-            continue
-        variance = part.ratio_variance() if pairs is None else part.exact_variance(pairs)
-        if correlation is not None:
-            extra = part.noise_variance(correlation)[:, :, None]
-            variance += extra
-            part.write(extra, out.noise_variance[..., band_cell : band_cell + 1], out.origin)
-        part.write(variance, out.variance[..., scene.bands], out.origin)
+    """Write the estimate, and its variance where it is wanted, of some cells."""
+    part = _Cells.gather(scene, *patch)
+    part.write(part.mean(), out.estimate[..., scene.bands], out.origin)
+    if out.variance is None or out.noise_variance is None:
+        return
+    variance = part.ratio_variance() if pairs is None else part.exact_variance(pairs)
+    if correlation is not None:
+        extra = part.noise_variance(correlation)[:, :, None]
+        variance += extra
+        part.write(extra, out.noise_variance[..., band_cell : band_cell + 1], out.origin)
+    part.write(variance, out.variance[..., scene.bands], out.origin)
 
 
 @dataclass(frozen=True)
@@ -351,7 +362,7 @@ class _Pairs:
     """
 
     index: np.ndarray
-    """(lines, lines) position of a pair of lines a ≤ b in the arrays below."""
+    """(lines, lines) position of lines a ≤ b that overlap in the arrays below."""
     pixels: np.ndarray
     """(line pairs, J, 2 reach + 1, rank of b, rank of a) U_bᵀU_a over shared pixels."""
     bands: np.ndarray
@@ -371,8 +382,9 @@ class _Pairs:
         terms = self.bands.reshape(-1, self.bands.shape[-1])
         n, _, n_pixels = coefficients.shape
         total = np.empty((n, n_pixels, terms.shape[1]), dtype=PRECISION)
-        for cell in range(n):  # one cell's pairs stay in cache
-            np.matmul(coefficients[cell].T, terms.take(where[cell], axis=0), out=total[cell])
+        for few in _few(n):
+            taken = terms.take(where[few], axis=0)
+            np.matmul(coefficients[few].swapaxes(1, 2), taken, out=total[few])
         return total
 
     def grams(self, where: np.ndarray, rank: int) -> np.ndarray:
@@ -408,7 +420,7 @@ def _cross_terms(
     first, second = (output, output) if sides is None else _on_sides(scene.lines, right, sides)
     n_lines, n_cols, rank = left.shape[:3]
     line_pairs = scene.lines.overlapping()
-    index = np.full((n_lines, n_lines), -1)
+    index = np.zeros((n_lines, n_lines), dtype=int)
     index[tuple(np.transpose(line_pairs))] = np.arange(len(line_pairs))
     slots = 2 * grid.cols.reach + 1
     pixels = np.zeros((len(line_pairs), n_cols, slots, rank, rank), dtype=PRECISION)
@@ -417,23 +429,21 @@ def _cross_terms(
     most = np.maximum(np.count_nonzero(influence, axis=-1).max(axis=-1), 1)  # rank in each line
 
     def cut(line: int) -> list[np.ndarray]:
-        return [_cells_of(left[line, :, : most[line]], group) for group in grid.cols.groups]
+        return _all_cells(left[line, :, : most[line]], grid.cols)
 
     cells = run(cut, range(n_lines))
 
-    def fill(a: int) -> None:
-        for b in range(a, n_lines):
-            where = index[a, b]
-            if where >= 0:
-                right_a, right_b = right[a, :, : most[a]], right[b, :, : most[b]]
-                gram = _band_grams(scene.lines, right_a, right_b, a, b)
-                _band_terms(first[a, :, : most[a]], second[b, :, : most[b]], gram, bands[where])
-                if sides is not None:
-                    _add_other_order(second[a], first[b], most[[a, b]], gram, bands[where])
-                block = pixels[where, :, :, : most[b], : most[a]]
-                _pixel_grams(scene.lines, cells[a], cells[b], a, b, sums, out=block)
+    def fill(where: int) -> None:
+        a, b = line_pairs[where]
+        right_a, right_b = right[a, :, : most[a]], right[b, :, : most[b]]
+        gram = _band_grams(scene.lines, right_a, right_b, a, b)
+        _band_terms(first[a, :, : most[a]], second[b, :, : most[b]], gram, bands[where])
+        if sides is not None:
+            _add_other_order(second[a], first[b], most[[a, b]], gram, bands[where])
+        block = pixels[where, :, :, : most[b], : most[a]]
+        _pixel_grams(scene.lines, cells[a], cells[b], a, b, sums, out=block)
 
-    run(fill, range(n_lines))
+    run(fill, range(len(line_pairs)))
     leverage = np.einsum("ljrv,ljrv->ljv", first, second)
     return _Pairs(index, pixels, bands, influence, leverage)
 
@@ -505,15 +515,18 @@ class _PairSums:
     """How cell sums add up to pair sums: entries (cell, window, window) sorted by pair."""
 
     order: np.ndarray
+    """Entries, pair by pair; one more than there are, which is zero, for pairs without any."""
     starts: np.ndarray
-    pairs: np.ndarray
+    """(J · (2 reach + 1),) where the entries of each pair start."""
 
     @classmethod
     def create(cls, axis: Axis) -> _PairSums:
         pair = np.concatenate([_pair_index(axis, g).ravel() for g in axis.groups])
+        without = np.setdiff1d(np.arange(len(axis) * (2 * axis.reach + 1)), pair)
+        entries = np.append(np.arange(len(pair)), np.full(len(without), len(pair)))
+        pair = np.append(pair, without)
         order = np.argsort(pair, kind="stable")
-        pairs, starts = np.unique(pair[order], return_index=True)
-        return cls(order, starts, pairs)
+        return cls(entries[order], np.unique(pair[order], return_index=True)[1])
 
 
 def _pair_index(axis: Axis, group: CellGroup) -> np.ndarray:
@@ -522,18 +535,31 @@ def _pair_index(axis: Axis, group: CellGroup) -> np.ndarray:
     return a * (2 * axis.reach + 1) + axis.reach + b - a
 
 
-def _cells_of(line: np.ndarray, group: CellGroup) -> np.ndarray:
-    """Cut windows (J, ..., cols) into the cells of a group: (cells, count, ..., width)."""
-    *shape, length = line.shape
-    *strides, step = line.strides
-    starts = length - group.width + 1
-    views = as_strided(
-        line,
-        (shape[0], starts, *shape[1:], group.width),
-        (strides[0], step, *strides[1:], step),
-        writeable=False,
-    )
-    return views[group.windows, group.offsets]
+def _all_cells(line: np.ndarray, axis: Axis) -> list[np.ndarray]:
+    """Cut windows (J, rank, rows, cols) into cells: per group (cells, count, rank, rows, width).
+
+    Zero where a window does not cover a cell.
+    """
+    n_rows = math.prod(line.shape[1:-1])
+    parts = []
+    for group in axis.groups:
+        first = group.windows * n_rows * axis.size + group.offsets
+        where = first[:, :, None] + axis.size * np.arange(n_rows)
+        cells = line.ravel().take(where[..., None] + np.arange(group.width))
+        cells[~group.covers] = 0
+        parts.append(cells.reshape(*group.windows.shape, *line.shape[1:-1], group.width))
+    return parts
+
+
+def _few(count: int) -> Iterator[slice]:
+    """Yield a few cells at a time, so that what is gathered for them stays in the cache."""
+    return (slice(first, first + FEW) for first in range(0, count, FEW))
+
+
+def _outer(function: np.ufunc, rows: np.ndarray, cols: np.ndarray) -> np.ndarray:
+    """Combine (row cells, x) with (col cells, y), all with all: (cells, x · y)."""
+    both = function(rows[:, None, :, None], cols[None, :, None, :])
+    return both.reshape(len(rows) * len(cols), -1)
 
 
 def _pixel_grams(
@@ -557,54 +583,58 @@ def _pixel_grams(
         u_b = part_b[..., low - start_b : high - start_b, :].reshape(n, count * r_b, -1)
         gram = (u_a @ np.swapaxes(u_b, 1, 2)).reshape(n, count, r_a, count, r_b)
         entries.append(gram.transpose(0, 1, 3, 4, 2).reshape(-1, r_b, r_a))
-    totals = np.add.reduceat(np.concatenate(entries)[sums.order], sums.starts, axis=0)
-    out[np.divmod(sums.pairs, out.shape[1])] = totals
+    entries.append(np.zeros((1, *out.shape[2:]), dtype=out.dtype))
+    by_pair = np.concatenate(entries).take(sums.order, axis=0)
+    out[...] = np.add.reduceat(by_pair, sums.starts, axis=0).reshape(out.shape)
 
 
 @dataclass(frozen=True, eq=False)
 class _Cells:
-    """One row of cells with equal shape and coverage, and all windows that cover them.
+    """Cells with equal shape and coverage, and all windows that cover them.
 
-    Letters in shapes: c cells, w windows over a cell, r rank, p pixels of a cell, v bands.
+    Letters in shapes: c cells, w windows over a cell, r rank, p pixels of a cell, v bands. Cells
+    are a product of rows and columns, windows a product of lines and columns.
     """
 
     scene: _BandCell
-    group: CellGroup
-    rows: slice
+    rows: CellGroup
+    cols: CellGroup
     lines: np.ndarray
-    """(lines,) lines that cover the row of cells."""
+    """(c, lines) lines that cover each cell."""
+    windows: np.ndarray
+    """(c, w) numbers of the windows over each cell, as lines · J + column."""
     weights: np.ndarray
     """(c, w, p) weights of the windows at the pixels of a cell, summing to one."""
     left: np.ndarray
     """(c, w, r, p) U."""
 
     @classmethod
-    def gather(cls, scene: _BandCell, row_cell: int, group: CellGroup) -> _Cells:
-        axis = scene.factors.grid.rows
-        rows = slice(int(axis.edges[row_cell]), int(axis.edges[row_cell + 1]))
-        first, count = int(axis.first[row_cell]), int(axis.count[row_cell])
-        lines = np.arange(first * scene.lines.count, (first + count) * scene.lines.count)
-        offsets = [rows.start - int(axis.starts[scene.lines.at(line)[0]]) for line in lines]
-        height = rows.stop - rows.start
+    def gather(cls, scene: _BandCell, rows: CellGroup, cols: CellGroup) -> _Cells:
+        _, n_cols, most, height, width = scene.left.shape
+        per_row = scene.lines.count
+        lines = rows.windows[:, :, None] * per_row + np.arange(per_row)
+        lines = lines.reshape(len(rows.cells), -1)
+        windows = _outer(np.add, lines * n_cols, cols.windows)
+        offset = _outer(np.add, np.repeat(rows.offsets * width, per_row, axis=1), cols.offsets)
+        covers = _outer(np.logical_and, np.repeat(rows.covers, per_row, axis=1), cols.covers)
+        pixels = (width * np.arange(rows.width)[:, None] + np.arange(cols.width)).ravel()
 
-        def cut(array: np.ndarray) -> np.ndarray:
-            """Cut (lines, J, ..., rows, cols) to these cells: (c, w, ..., p)."""
-            parts = [_cells_of(array[line][..., o : o + height, :], group)
-                     for line, o in zip(lines, offsets, strict=True)]  # fmt: skip
-            stacked = np.stack(parts, axis=1)  # (c, line, count, ..., rows, width)
-            n, n_lines, per_line = stacked.shape[:3]
-            return stacked.reshape(n, n_lines * per_line, *stacked.shape[3:-2], -1)
-
-        weights = cut(scene.weights)
-        weights *= np.tile(group.covers, len(lines))[:, :, None]
+        # A flat index for `take`, which releases the interpreter lock; indexing by arrays does not.
+        first = windows * (height * width) + offset
+        weights = scene.weights.ravel().take(first[:, :, None] + pixels)
+        weights *= covers[:, :, None]
         weights /= weights.sum(axis=1, keepdims=True)
-        rank = max(int(np.count_nonzero(scene.amplitude[lines], axis=-1).max()), 1)
-        return cls(scene, group, rows, lines, weights, cut(scene.left[:, :, :rank]))
+        ranks = np.count_nonzero(scene.amplitude, axis=-1).ravel()
+        rank = max(int(ranks[windows].max()), 1)
+        first += windows * ((most - 1) * height * width)
+        planes = (height * width) * np.arange(rank)[:, None] + pixels
+        left = scene.left.ravel().take(first[:, :, None, None] + planes)
+        lines = np.repeat(lines, len(cols.cells), axis=0)
+        return cls(scene, rows, cols, lines, windows, weights, left)
 
     def _of_windows(self, array: np.ndarray) -> np.ndarray:
         """Pick (lines, J, ...) for the windows over these cells: (c, w, ...)."""
-        picked = array[self.lines[None, :, None], self.group.windows[:, None, :]]
-        return picked.reshape(len(picked), -1, *array.shape[2:])
+        return array.reshape(-1, *array.shape[2:]).take(self.windows, axis=0)
 
     def write(self, values: np.ndarray, image: np.ndarray, origin: tuple[int, int]) -> None:
         """Write (c, p, v) to where the cells lie in an image (row, col, v).
@@ -613,15 +643,12 @@ class _Cells:
         """
         grid = self.scene.factors.grid
         top, side = (own - other for own, other in zip(grid.origin, origin, strict=True))
-        rows = slice(self.rows.start + top, self.rows.stop + top)
-        height, width = self.rows.stop - self.rows.start, self.group.width
-        values = values.reshape(len(values), height, width, -1)
-        starts = grid.cols.edges[self.group.cells] + side
-        breaks = np.flatnonzero(np.diff(starts) != width) + 1
-        for run in np.split(np.arange(len(starts)), breaks):  # neighbouring cells, in one go
-            cols = slice(starts[run[0]], starts[run[-1]] + width)
-            target = image[rows, cols].reshape(height, len(run), width, -1)
-            target[...] = values[run[0] : run[-1] + 1].swapaxes(0, 1)
+        shape = len(self.rows.cells), len(self.cols.cells), self.rows.width, self.cols.width
+        values = values.reshape(*shape, -1).swapaxes(1, 2)
+        for own_rows, rows in self.rows.runs(grid.rows, top):
+            for own_cols, cols in self.cols.runs(grid.cols, side):
+                part = values[own_rows, :, own_cols]
+                image[rows, cols].reshape(part.shape)[...] = part
 
     def mean(self) -> np.ndarray:
         """Return the weighted mean of the windows' estimates, (c, p, v): Σ w_a U_a d_a V_aᵀ."""
@@ -629,10 +656,12 @@ class _Cells:
         pixel = self.left * self._of_windows(self.scene.amplitude[:, :, :r])[..., None]
         pixel *= self.weights[:, :, None, :]
         pixel = pixel.reshape(n, w * r, p)
-        output, line = self.scene.output[:, :, :r], self.lines[:, None]
-        mean = np.empty((n, p, output.shape[3]))
-        for cell, windows in enumerate(self.group.windows):  # one cell's factors stay in cache
-            np.matmul(pixel[cell].T, output[line, windows].reshape(w * r, -1), out=mean[cell])
+        most, n_bands = self.scene.output.shape[2:]
+        components = (self.windows[:, :, None] * most + np.arange(r)).reshape(n, -1)
+        mean, output = np.empty((n, p, n_bands)), self.scene.output.reshape(-1, n_bands)
+        for few in _few(n):
+            taken = output.take(components[few], axis=0)
+            np.matmul(pixel[few].swapaxes(1, 2), taken, out=mean[few])
         return mean
 
     def exact_variance(self, pairs: _Pairs, noise: np.ndarray | float = 1.0) -> np.ndarray:
@@ -649,7 +678,7 @@ class _Cells:
         a = np.einsum("cwrp,cwrp->cwp", u, u)
         coefficients, positions = [], []
         s_sum = np.zeros_like(w)  # Σ_a w_a w_b s_ab for every b
-        for first in range(len(self.lines)):
+        for first in range(self.lines.shape[1]):
             own, others, later, where = self._pairs_of(first, pairs)
             s = _pixel_terms(pairs.grams(where, rank), u[:, own], by_component[:, :, others])
             s_sum[:, own] += w[:, own] * np.einsum("cabp,cbp->cap", s, w[:, others])
@@ -675,11 +704,12 @@ class _Cells:
 
     def _pairs_of(self, first: int, pairs: _Pairs) -> tuple[slice, slice, slice, np.ndarray]:
         """Return the windows of a line, of it and later lines, of later lines; and their pairs."""
-        per_line = self.group.windows.shape[1]
+        per_line = self.cols.windows.shape[1]
         own = slice(first * per_line, (first + 1) * per_line)
-        blocks = pairs.index[self.lines[first], self.lines[first:]]
-        columns = _pair_index(self.scene.factors.grid.cols, self.group)  # (c, count, count)
-        where = blocks[None, None, :, None] * pairs.per_block + columns[:, :, None, :]
+        blocks = pairs.index[self.lines[:, first, None], self.lines[:, first:]]
+        columns = _pair_index(self.scene.factors.grid.cols, self.cols)  # (cols, count, count)
+        columns = np.tile(columns, (len(self.rows.cells), 1, 1))
+        where = blocks[:, None, :, None] * pairs.per_block + columns[:, :, None, :]
         where = where.reshape(len(columns), per_line, -1)
         return own, slice(own.start, None), slice(own.stop, None), where
 
@@ -690,24 +720,26 @@ class _Cells:
         u = self.left
         a, b = np.einsum("cwrp,cwrp->cwp", u, u), np.einsum("cwrv,cwrv->cwv", v, v)
         std = np.sqrt(a[..., None] + b[:, :, None, :]) * self.weights[..., None]
-        row, k = np.transpose([scene.lines.at(line) for line in self.lines])
-        shared_rows = grid.rows.overlap(row[:, None], row) / grid.rows.size
-        shared_bands = grid.bands.overlap(k[:, None], k) / grid.bands.size
-        windows = self.group.windows
-        shared_cols = grid.cols.overlap(windows[:, :, None], windows[:, None, :]) / grid.cols.size
-        eta = np.einsum("lm,cij->climj", shared_rows * shared_bands, shared_cols)
+        row, col, k = self._positions()
+        eta = grid.rows.overlap(row[:, :, None], row[:, None]) / grid.rows.size
+        eta = eta * (grid.cols.overlap(col[:, :, None], col[:, None]) / grid.cols.size)
+        eta *= grid.bands.overlap(k[:, :, None], k[:, None]) / grid.bands.size
         n, n_windows = std.shape[:2]
-        eta = eta.reshape(n, n_windows, n_windows)
         flat = std.reshape(n, n_windows, -1)
         return np.einsum("cwx,cwx->cx", eta @ flat, flat).reshape(n, a.shape[2], -1)
+
+    def _positions(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return (c, w) the window row, window column and band window of the windows."""
+        line, col = np.divmod(self.windows, self.scene.left.shape[1])
+        lines = self.scene.lines
+        return line // lines.count, col, lines.first + line % lines.count
 
     def noise_variance(self, correlation: NoiseCorrelation) -> np.ndarray:
         """Return the variance of kept components of pure noise, (c, p)."""
         scene = self.scene
         ks = slice(scene.lines.first, scene.lines.first + scene.lines.count)
         amplitude = np.sqrt(self._of_windows(_lines(scene.factors.noise_power[:, ks])))
-        row, k = np.transpose([scene.lines.at(line) for line in self.lines])
-        rho = correlation.between(scene.factors.grid, row, k, self.group.windows)
+        rho = correlation.between(scene.factors.grid, *self._positions())
         y = self.weights * amplitude[:, :, None]
         return np.einsum("cwp,cwp->cp", rho @ y, y)
 
@@ -724,16 +756,14 @@ class NoiseCorrelation:
     """(row offset, band offset, col offset) correlation; offsets in elements, absolute."""
 
     def between(
-        self, grid: WindowGrid, rows: np.ndarray, bands: np.ndarray, cols: np.ndarray
+        self, grid: WindowGrid, rows: np.ndarray, cols: np.ndarray, bands: np.ndarray
     ) -> np.ndarray:
-        """Return (c, w, w) correlations for lines (rows, bands) and windows cols (c, count)."""
-        r, k = grid.rows.starts[rows], grid.bands.starts[bands]
-        c = grid.cols.starts[cols]
-        dr = np.abs(r[:, None] - r)[None, :, None, :, None]
-        dk = np.abs(k[:, None] - k)[None, :, None, :, None]
-        dc = np.abs(c[:, :, None] - c[:, None, :])[:, None, :, None, :]
-        n, w = cols.shape[0], len(rows) * cols.shape[1]
-        return self.table[dr, dk, dc].reshape(n, w, w)
+        """Return (c, w, w) correlations for windows at (c, w) rows, columns and band windows."""
+        apart = []
+        for axis, windows in ((grid.rows, rows), (grid.bands, bands), (grid.cols, cols)):
+            start = axis.starts[windows]
+            apart.append(np.abs(start[:, :, None] - start[:, None]))
+        return self.table[tuple(apart)]
 
 
 def pool_noise_correlation(parts: Iterable[Factors], run: ParallelMap) -> NoiseCorrelation:
@@ -791,7 +821,7 @@ def _pair_powers(factors: Factors, run: ParallelMap) -> tuple[np.ndarray, np.nda
 
     def pool(pair: tuple[int, int]) -> tuple[int, int, np.ndarray, np.ndarray]:
         a, b = pair
-        cells_a, cells_b = ([_cells_of(left[x], g) for g in grid.cols.groups] for x in pair)
+        cells_a, cells_b = (_all_cells(left[line], grid.cols) for line in pair)
         pixels = np.zeros((n_cols, 2 * reach + 1, *left.shape[2:3] * 2), dtype=PRECISION)
         _pixel_grams(lines, cells_a, cells_b, a, b, sums, out=pixels)
         bands = _band_grams(lines, right[a], right[b], a, b).reshape(pixels.shape)

@@ -7,6 +7,7 @@ that cover a cell are consecutive, which is all that the overlap formulas need.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -21,7 +22,7 @@ BLOCK = 8
 WindowSpec = int | tuple[int, int] | tuple[int, int, int | None]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class CellGroup:
     """Cells of one axis that have the same width, and as many windows each."""
 
@@ -35,6 +36,20 @@ class CellGroup:
     """(cells, count) where the cell starts inside each of these windows."""
     covers: np.ndarray
     """(cells, count) whether the window covers the cell; if not, the offset means nothing."""
+
+    def part(self, which: slice) -> CellGroup:
+        """Return some of the cells."""
+        arrays = (self.windows[which], self.offsets[which], self.covers[which])
+        return CellGroup(self.cells[which], self.width, *arrays)
+
+    def runs(self, axis: Axis, shift: int) -> Iterator[tuple[slice, slice]]:
+        """Yield neighbouring cells: their positions in the group, and their elements + shift."""
+        starts = axis.edges[self.cells]
+        breaks = np.flatnonzero(np.diff(starts) != self.width) + 1
+        for run in np.split(np.arange(len(starts)), breaks):
+            first, last = int(run[0]), int(run[-1])
+            elements = slice(int(starts[first]) + shift, int(starts[last]) + self.width + shift)
+            yield slice(first, last + 1), elements
 
 
 @dataclass(frozen=True)
@@ -88,15 +103,8 @@ class Axis:
 
     @cached_property
     def groups(self) -> tuple[CellGroup, ...]:
-        """The cells, grouped by width and number of covering windows."""
-        width = np.diff(self.edges)
-        groups = []
-        for w, c in sorted({(int(w), int(c)) for w, c in zip(width, self.count, strict=True)}):
-            cells = np.flatnonzero((width == w) & (self.count == c))
-            windows = self.first[cells, None] + np.arange(c)
-            offsets = self.edges[cells, None] - self.starts[windows]
-            groups.append(CellGroup(cells, w, windows, offsets, np.ones(windows.shape, dtype=bool)))
-        return tuple(groups)
+        """All cells, in few groups, see `groups_within`."""
+        return self.groups_within(0, self.length)
 
     @property
     def origin(self) -> int:
