@@ -1,8 +1,8 @@
 """Memory and time of runs over tiles: bounded memory, constant time per pixel, two workers.
 
-Every run is a process of its own; its peak memory is the largest sum, over the process and its
-children, of what the system counts as theirs alone (VmRSS in `/proc`), sampled every
-20 ms. Cubes are written to a temporary folder as float32 and removed.
+Every run is a process of its own; its peak memory is the largest sum over the process and its
+children, with shared pages counted once (VmRSS and Pss in `/proc`), sampled every 20 ms. Cubes are
+written to a temporary folder as float32 and removed.
 """
 
 from __future__ import annotations
@@ -207,7 +207,7 @@ def watched(path: Path, text: str, options: dict[str, object]) -> tuple[float, l
                              stdout=subprocess.PIPE, text=True, env=environment)  # fmt: skip
     peak = 0.0
     while child.poll() is None:
-        peak = max(peak, sum(used_bytes(pid) for pid in family(child.pid)))
+        peak = max(peak, used_bytes(family(child.pid)))
         time.sleep(0.02)
     assert child.stdout is not None
     return peak, json.loads(child.stdout.read())
@@ -222,11 +222,21 @@ def family(pid: int) -> list[int]:
     return [pid, *(one for child in text.split() for one in family(int(child)))]
 
 
-def used_bytes(pid: int) -> float:
-    """Return the memory that a process has in use."""
+def used_bytes(pids: list[int]) -> float:
+    """Return the memory that processes have in use, pages that they share counted once.
+
+    A process that is about to start another one shares all of its pages with it for a moment.
+    """
+    if len(pids) == 1:
+        return of_process(pids[0], "status", "VmRSS")
+    return sum(of_process(pid, "smaps_rollup", "Pss") for pid in pids)
+
+
+def of_process(pid: int, file: str, name: str) -> float:
+    """Return a figure in bytes that the system gives for a process; 0 for one that has ended."""
     try:
-        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-            if line.startswith("VmRSS"):
+        for line in Path(f"/proc/{pid}/{file}").read_text().splitlines():
+            if line.startswith(f"{name}:"):
                 return float(line.split()[1]) * 1024
     except OSError:
         pass
