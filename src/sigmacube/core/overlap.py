@@ -45,9 +45,11 @@ __all__ = [
 
 PRECISION = np.float32
 SAMPLED_ROWS = 8
-# Cells that are worked off together: what is known of their pairs of windows stays in the cache.
-CELLS = 80
-FEW = 4
+# Bytes of the coefficients of window pairs in cells that are worked off together, and of what is
+# gathered for few of them at a time. More leave the processor's cache; fewer are small steps, and
+# threads wait for each other between them.
+PATCH = 2_000_000
+GATHERED = 1_200_000
 
 
 def combine(
@@ -162,20 +164,21 @@ class Block:
     def patches(self, grid: WindowGrid) -> list[tuple[CellGroup, CellGroup]]:
         """Return the cells of a grid that belong to the block as products of rows and columns.
 
-        Cells of one patch have the same shape and as many windows each. Patches have some CELLS
-        cells: many small ones would keep threads waiting for each other.
+        Cells of one patch have the same shape and as many windows each.
         """
         row_groups, col_groups = (
             axis.groups_within(*(edge - axis.origin for edge in ends))
             for axis, ends in ((grid.rows, self.rows), (grid.cols, self.cols))
         )
-        return [
-            (rows.part(slice(first, first + height)), cols)
-            for rows in row_groups
-            for cols in col_groups
-            for height in [max(CELLS // len(cols.cells), 1)]
-            for first in range(0, len(rows.cells), height)
-        ]
+        patches = []
+        for rows in row_groups:
+            for cols in col_groups:
+                windows = rows.windows.shape[1] * cols.windows.shape[1] * len(grid.bands)
+                size = 2 * windows * (windows + 1) * rows.width * cols.width  # of one cell
+                height = max(PATCH // (size * len(cols.cells)), 1)
+                for first in range(0, len(rows.cells), height):
+                    patches.append((rows.part(slice(first, first + height)), cols))
+        return patches
 
 
 def blocks_over(
@@ -382,7 +385,7 @@ class _Pairs:
         terms = self.bands.reshape(-1, self.bands.shape[-1])
         n, _, n_pixels = coefficients.shape
         total = np.empty((n, n_pixels, terms.shape[1]), dtype=PRECISION)
-        for few in _few(n):
+        for few in _few(n, where.shape[1] * terms[0].nbytes):
             taken = terms.take(where[few], axis=0)
             np.matmul(coefficients[few].swapaxes(1, 2), taken, out=total[few])
         return total
@@ -551,9 +554,10 @@ def _all_cells(line: np.ndarray, axis: Axis) -> list[np.ndarray]:
     return parts
 
 
-def _few(count: int) -> Iterator[slice]:
-    """Yield a few cells at a time, so that what is gathered for them stays in the cache."""
-    return (slice(first, first + FEW) for first in range(0, count, FEW))
+def _few(count: int, size: int) -> Iterator[slice]:
+    """Yield a few of some cells at a time, by how many bytes are gathered for each."""
+    together = max(GATHERED // size, 1)
+    return (slice(first, first + together) for first in range(0, count, together))
 
 
 def _outer(function: np.ufunc, rows: np.ndarray, cols: np.ndarray) -> np.ndarray:
@@ -659,7 +663,7 @@ class _Cells:
         most, n_bands = self.scene.output.shape[2:]
         components = (self.windows[:, :, None] * most + np.arange(r)).reshape(n, -1)
         mean, output = np.empty((n, p, n_bands)), self.scene.output.reshape(-1, n_bands)
-        for few in _few(n):
+        for few in _few(n, components.shape[1] * output[0].nbytes):
             taken = output.take(components[few], axis=0)
             np.matmul(pixel[few].swapaxes(1, 2), taken, out=mean[few])
         return mean

@@ -20,8 +20,9 @@ __all__ = ["dominant_directions", "pilot_windows", "solve_windows", "spectral_en
 PILOTS = 3
 # Beyond this share of the bands a block of directions costs more than LAPACK.
 LARGEST_BLOCK = 1 / 12
-# Windows that are solved together. The Gram matrices of more of them leave the processor's cache.
-STACK = 12
+# Bytes of the Gram matrices of windows that are solved together. More of them leave the processor's
+# cache; fewer are small steps, and threads wait for each other between them.
+STACK = 5_000_000
 # Filling missing values around a solver that knows nothing of them: how often at most, and the
 # root mean square change, in noise std, at which they stay.
 MAX_FILLS = 50
@@ -209,8 +210,9 @@ def _row_by_grams(
         else:
             whole.append(j)
     grams = _WindowGrams(strip, grid.cols)
-    for start in range(0, len(whole), STACK):
-        windows = whole[start : start + STACK]
+    together = max(STACK // (8 * grid.bands.size**2), 1)
+    for start in range(0, len(whole), together):
+        windows = whole[start : start + together]
         parts = [grid.slices(i, j)[1] for j in windows]
         solutions = solver.solve_stack(
             [strip[:, part] for part in parts],
