@@ -74,14 +74,15 @@ def memory_table(folder: Path, memory: str, sizes: list[float], figures: dict[st
 def time_table(folder: Path, sides: list[int], figures: dict[str, float]) -> None:
     """Time per pixel, of the tiles alone: a process takes seconds to start.
 
-    Sizes take turns, and the median over three rounds counts: the machine may be shared.
+    Sizes take turns, and the median over three rounds counts: the machine may be shared. The tile
+    is the smallest that holds the smallest scene; narrow tiles at an edge cost more per pixel.
     """
     paths = {side: write_cube(folder / f"cube{side}.npy", side) for side in sides}
     times: dict[int, list[float]] = {side: [] for side in sides}
     for _ in range(3):
         for side in sides:
             for _ in range(3 if side < 1000 else 1):
-                seconds = run(paths[side], "--tile", "160", "--workers", "1", part=True)[1]
+                seconds = run(paths[side], "--tile", "240", "--workers", "1", part=True)[1]
                 times[side].append(seconds / side**2)
     rates = [statistics.median(seconds) for seconds in times.values()]
     for side, rate in zip(sides, rates, strict=True):
