@@ -7,6 +7,7 @@ import pytest
 
 import sigmacube as sc
 from conftest import low_rank_cube
+from sigmacube import pipeline
 
 SHAPE = (19, 23, 11)
 
@@ -248,3 +249,14 @@ def test_without_uncertainty_there_is_no_interval(noisy: np.ndarray) -> None:
     for call in (result.interval, lambda: result.spectral_cov(0, 0)):
         with pytest.raises(ValueError, match="uncertainty=False"):
             call()
+
+
+@pytest.mark.parametrize(
+    ("bands", "workers", "solver", "threads"),
+    [(10, None, "svd", 1), (10, 2, "svd", 2), (10, None, "robust", None), (40, None, "svd", None)],
+)
+def test_small_windows_get_one_thread_unless_asked_for(
+    bands: int, workers: int | None, solver: str, threads: int | None
+) -> None:
+    options = pipeline.Options(20, 4, "auto", solver, "exact", "precision", True, True)
+    assert pipeline._threads(workers, options, (30, 30, bands)) == threads

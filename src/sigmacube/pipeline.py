@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from importlib import import_module
@@ -72,6 +73,9 @@ __all__ = [
 ]
 
 Progress = Callable[[int, int], None]
+
+# Elements of a window from which on a second thread pays.
+SMALL_WINDOW = 12_000
 
 SOLVERS: dict[str, Callable[[int | str], Solver]] = {
     "svd": SvdSolver,
@@ -145,8 +149,8 @@ def denoise(
         Scale the standard deviation of every band by what leaving elements out shows (see
         `sigmacube.validation`), and record the factors in ``settings["calibration"]``.
     workers
-        Threads; the number of processors by default. The result is the same for any number, to
-        the last bit.
+        Threads; by default the number of processors, but one where windows are so small that
+        more would be in each other's way. The result is the same for any number, to the last bit.
     progress
         Called as ``progress(done, total)``, counted in windows.
 
@@ -185,7 +189,7 @@ def denoise(
     source = as_cube(cube)
     mask = joint_mask(source, mask)
     read = reader(source.values, mask)
-    with parallel(workers) as run:
+    with parallel(_threads(workers, options, source.shape)) as run:
         survey = take_survey(read, source.shape, noise, options, run, workers=workers)
         part = solve_part(read, survey, options, run, progress=progress)
     settings = options.described(survey)
@@ -217,6 +221,18 @@ def denoise(
         ),
     )
     return _calibrated(result, source.values, mask) if calibrate else result
+
+
+def _threads(workers: int | None, options: Options, shape: tuple[int, ...]) -> int | None:
+    """Return the number of threads: one by default where windows are small.
+
+    Their steps are so short that threads spend more time on handing over the interpreter lock than
+    a second processor gains.
+    """
+    if workers is not None or options.solver != "svd" or len(shape) != 3:
+        return workers
+    grid = WindowGrid.create(shape, window=options.window, step=options.step)
+    return 1 if math.prod(grid.window) < SMALL_WINDOW else None
 
 
 def _calibrated(result: DenoisedCube, values: np.ndarray, mask: np.ndarray | None) -> DenoisedCube:
