@@ -17,18 +17,29 @@ import numpy as np
 from scipy.special import ndtri
 
 import sigmacube as sc
+from pages import markdown, put_tables
 from sigmacube.core.noise_estimation import fit_noise
 from sigmacube.validation import holdout
 
 DATA = Path(__file__).resolve().parents[1].parent / "shared" / "data"
 COST_SHAPE = (145, 145, 200)
+KINDS = {
+    "scalar": "one level",
+    "per band 10:1": "per band, 10:1",
+    "AR(1) 0.6": "correlated between bands, AR(1) .6",
+    "signal": "growing with the signal",
+}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--repeats", type=int, default=3, help="timed runs")
     parser.add_argument("--json", type=Path, help="also write the figures here")
+    parser.add_argument("--page", type=Path, help="only put the figures of --json into this page")
     options = parser.parse_args()
+    if options.page:
+        write_page(options.page, json.loads(options.json.read_text()))
+        return
     figures = {"known truth": known_truth(), "real scenes": real_scenes()}
     figures["cost"] = cost(options.repeats)
     if options.json:
@@ -181,6 +192,36 @@ def cost(repeats: int) -> dict[str, float]:
     print(f"default estimate / denoise {ratios['estimate']:.2f}   goal <= 0.20")
     print(f"holdout / denoise          {ratios['holdout']:.2f}   goal <= 4")
     return {**times, **{f"{name} / denoise": ratio for name, ratio in ratios.items()}}
+
+
+def write_page(page: Path, figures: dict[str, Any]) -> None:
+    """Put the figures into their page."""
+    known = [
+        [f"{row['scene']}, {KINDS[row['noise']]}", f"{100 * row['median_error']:.1f} %",
+         *(f"{row[key]:.3f}" for key in ("coverage_50", "coverage_95"))]
+        for row in figures["known truth"]
+    ]  # fmt: skip
+    real = [
+        [row["scene"], *(f"{row[key]:.3f}" for key in ("coverage_50", "coverage_95", "hidden_95")),
+         f"{row['removed_lag1'] - row['noise_lag1']:.2f}", f"{row['weakest_lag1']:.2f}",
+         f"{row['median_rank']:.0f}", f"{row['median_rank_one_std_per_band']:.0f}"]
+        for row in figures["real scenes"]
+    ]  # fmt: skip
+    cost = figures["cost"]
+    put_tables(page, {
+        "known truth": markdown(
+            ["known truth, noise estimated", "median error of σ", "50 %", "95 %"], known
+        ),
+        "real scenes": markdown(
+            ["real scene", "50 %", "95 %", "95 %, hidden", "removed − noise, lag 1",
+             "weakest kept, lag 1", "rank", "rank, one σ per band"], real
+        ),
+        "cost": markdown(
+            ["time over that of `denoise` with a given noise", "", "goal"],
+            [["default estimate", f"{cost['estimate / denoise']:.2f}", "≤ 0.20"],
+             ["`holdout`", f"{cost['holdout / denoise']:.2f}", "≤ 4"]],
+        ),
+    })  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ from threadpoolctl import threadpool_limits
 
 import sigmacube as sc
 from bench import load_scene
+from pages import markdown, put_tables
 from sigmacube.core.solvers import GoDecSolver, SemiSoftGoDecSolver
 from sigmacube.core.windows import WindowGrid
 
@@ -300,21 +301,9 @@ def three(row: dict) -> list[str]:
     return [f"{row[key]:.4f}" for key in ("coverage", "truth", "rmse")]
 
 
-def markdown(head: list[str], rows: list[list[str]]) -> str:
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
-
-
 def write_page(page: Path, figures: dict) -> None:
-    """Put the tables between the marks <!-- name --> and <!-- end --> of a page."""
-    text = page.read_text()
-    for name, table in tables(figures).items():
-        before, found, rest = text.partition(f"<!-- {name} -->\n")
-        _, end, after = rest.partition("<!-- end -->")
-        if not found or not end:
-            raise ValueError(f"{page}: no place for {name!r}. There must be a mark for it.")
-        text = f"{before}{found}\n{table}\n\n{end}{after}"
-    page.write_text(text)
+    """Put the figures into their page."""
+    put_tables(page, tables(figures))
 
 
 SECTIONS: dict[str, Callable[[np.ndarray, int], object]] = {

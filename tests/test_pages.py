@@ -5,18 +5,32 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[1]
 
 
-def test_page_on_robust_solvers_agrees_with_the_figures(load_benchmark, tmp_path):
-    benchmark = load_benchmark("robust")
-    page, kept = ROOT / "docs/robust.md", ROOT / "benchmarks/results/robust.json"
+@pytest.mark.parametrize(
+    ("name", "where"),
+    [
+        ("robust", ("coverage", 0, "coverage")),
+        ("noise", ("real scenes", 1, "hidden_95")),
+        ("scale", ("1 worker / 2 workers, threads",)),
+    ],
+)
+def test_page_agrees_with_the_figures(name, where, load_benchmark, tmp_path):
+    benchmark = load_benchmark(name)
+    page, kept = ROOT / f"docs/{name}.md", ROOT / f"benchmarks/results/{name}.json"
     figures = json.loads(kept.read_text())
     copy = tmp_path / "page.md"
     copy.write_text(page.read_text())
     benchmark.write_page(copy, figures)
     assert copy.read_text() == page.read_text()
-    figures["coverage"][0]["coverage"] += 0.01  # a page that disagrees is noticed
+    *path, last = where
+    part = figures
+    for key in path:
+        part = part[key]
+    part[last] += 0.01  # a page that disagrees is noticed
     benchmark.write_page(copy, figures)
     assert copy.read_text() != page.read_text()
 

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 
 if TYPE_CHECKING:
     from sigmacube.result import DenoisedCube
@@ -177,7 +178,10 @@ def _kernel(window: int, step: int) -> np.ndarray:
 
 
 def along_pixels(size: int, window: int, step: int, level: float) -> np.ndarray:
-    """Return the (size, size) correlation of errors along one image axis.
+    """Return the (size, size) correlation of errors along one image axis, in single precision.
+
+    It is a read-only view of one profile: a matrix of a large scene would take more memory than its
+    tiles.
 
     Parameters
     ----------
@@ -190,19 +194,19 @@ def along_pixels(size: int, window: int, step: int, level: float) -> np.ndarray:
 
     Examples
     --------
-    >>> along_pixels(4, window=2, step=1, level=0.5).round(2)
-    array([[1.  , 0.33, 0.08, 0.  ],
-           [0.33, 1.  , 0.33, 0.08],
-           [0.08, 0.33, 1.  , 0.33],
-           [0.  , 0.08, 0.33, 1.  ]])
+    >>> print(along_pixels(4, window=2, step=1, level=0.5).round(2))
+    [[1.   0.33 0.08 0.  ]
+     [0.33 1.   0.33 0.08]
+     [0.08 0.33 1.   0.33]
+     [0.   0.08 0.33 1.  ]]
     """
     shape = _shape(min(window, size), step)
-    profile = np.zeros(size)
+    profile = np.zeros(size, dtype=np.float32)
     count = min(size, len(shape))
     profile[:count] = level * shape[:count]
     profile[0] = 1.0
-    index = np.arange(size)
-    return profile[np.abs(index[:, None] - index[None, :])]
+    both_ways = np.concatenate([profile[:0:-1], profile])
+    return sliding_window_view(both_ways, size)[::-1]
 
 
 def pixel_level(result: DenoisedCube) -> float:

@@ -238,7 +238,7 @@ def _add_correlation(dataset: xr.Dataset, result: DenoisedCube, dims: _Dims) -> 
     for number, (dim, matrix) in enumerate(matrices.items(), start=1):
         variable = f"err_corr_{dim}"
         about = {"long_name": f"mean error correlation along {dim}", "units": "1"}
-        dataset[variable] = ((f"{dim}_2", dim), matrix.astype(np.float32), about)
+        dataset[variable] = ((f"{dim}_2", dim), matrix.astype(np.float32, copy=False), about)
         attrs[f"err_corr_{number}_dim"] = dim
         attrs[f"err_corr_{number}_form"] = "err_corr_matrix"
         attrs[f"err_corr_{number}_params"] = [variable]
