@@ -389,6 +389,15 @@ class TestCorrelation:
         for row, col, band in ((20, 15, 9), (33, 25, 20), (12, 8, 31), (25, 30, 5)):
             yield slice(row, row + side), slice(col, col + side), band
 
+    def test_the_matrix_of_a_large_scene_takes_no_more_than_its_profile(self):
+        matrix = correlation.along_pixels(100_000, 20, 4, 0.5)  # 40 GB if it were written out
+        assert matrix.shape == (100_000, 100_000)
+        small = correlation.along_pixels(90, 20, 4, 0.5)
+        np.testing.assert_array_equal(matrix[-90:, -90:], small)
+        np.testing.assert_array_equal(small, small.T)
+        assert np.all(np.diagonal(small) == 1)
+        assert 0 < small[0, 5] < small[0, 1] < 1
+
     @pytest.mark.parametrize("kept", [True, False])
     @pytest.mark.parametrize("side", [4, 8, 12])
     def test_means_over_pixels(self, result, kept, side):
