@@ -22,7 +22,7 @@ import numpy as np
 import sigmacube as sc
 from pages import markdown, put_tables
 
-TABLES = ("memory", "time", "workers", "products")
+TABLES = ("rates", "memory", "time", "workers", "products")
 GOALS = {
     "peak memory": "<= 1.15",
     "time per pixel": "<= 0.10",
@@ -54,6 +54,8 @@ def main() -> None:
     figures: dict[str, float] = {}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
+        if "rates" in options.only:
+            rate_table(figures)
         if "memory" in options.only:
             memory_table(folder, options.memory, options.sizes, figures)
         if "time" in options.only:
@@ -65,6 +67,20 @@ def main() -> None:
     if options.json:
         before = json.loads(options.json.read_text()) if options.json.exists() else {}
         options.json.write_text(json.dumps({**before, **figures}, indent=1) + "\n")
+
+
+def rate_table(figures: dict[str, float]) -> None:
+    """Processor time of one core per window of 20 × 20 pixels, for the bands of two sensors."""
+    for sensor, bands in (("EMIT", 285), ("AVIRIS-NG", 425)):
+        scene = sc.synthetic.scene((180, 180, bands), rng=0)
+        noisy = np.asarray(sc.synthetic.add_noise(scene, 0.02, rng=1).values, dtype=np.float32)
+        times = []
+        for _ in range(3):
+            begin = time.process_time()
+            ranks = sc.denoise(noisy, 0.02, workers=1).ranks
+            times.append((time.process_time() - begin) / ranks.size)
+        report(figures, f"ms per window, {bands} bands ({sensor})", 1e3 * statistics.median(times),
+               f"rank {ranks.mean():.1f}")  # fmt: skip
 
 
 def memory_table(folder: Path, memory: str, sizes: list[float], figures: dict[str, float]) -> None:
