@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 NOISE = 0.125
-RANKS = (3, 7, 12)
+RANKS = (3, 4, 5, 6, 7, 9, 12)
 LOW, HIGH = 0.94, 0.96
 
 
