@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import statistics
 import subprocess
 import sys
@@ -189,7 +190,10 @@ def goal(name: str) -> str:
 
 def write_page(page: Path, figures: dict[str, float]) -> None:
     """Put the figures into their page."""
-    rows = [[name, f"{value:.2f}", goal(name)] for name, value in figures.items()]
+    rows = [
+        [re.sub(r"--[a-z-]+", r"`\g<0>`", name), f"{value:.2f}", goal(name)]
+        for name, value in figures.items()
+    ]
     put_tables(page, {"figures": markdown(["", "measured", "goal"], rows)})
 
 

@@ -52,3 +52,13 @@ def test_figures_on_robust_solvers_reach_their_targets():
     for name, value in figures["time"].items():
         if "<=" in name:
             assert value <= float(name.rpartition("<= ")[2].rstrip(")")), name
+
+
+def test_figures_on_scale_reach_their_goals(load_benchmark):
+    benchmark = load_benchmark("scale")
+    figures = json.loads((ROOT / "benchmarks/results/scale.json").read_text())
+    limits = {name: benchmark.goal(name).split() for name in figures if benchmark.goal(name)}
+    assert len(limits) >= 9
+    for name, (sign, limit) in limits.items():
+        at_most = sign == "<="
+        assert (figures[name] <= float(limit)) == at_most, name

@@ -49,7 +49,11 @@ _READING = ("variable", "axes", "bands", "scale", "nodata", "data")
     type=click.Path(path_type=Path),
     help="Image or .npy, not 0 where pixels are valid; joins the file's own mask.",
 )
-@click.option("--workers", type=click.IntRange(1), help="Processor cores.  [default: all]")
+@click.option(
+    "--workers",
+    type=click.IntRange(1),
+    help="Processor cores.  [default: all; in memory one for small windows]",
+)
 @tiling_options
 @reading_options
 @click.option(
