@@ -365,7 +365,7 @@ class _Pairs:
     """
 
     index: np.ndarray
-    """(lines, lines) position of lines a ≤ b that overlap in the arrays below."""
+    """(lines, lines) position of lines a ≤ b in the arrays below; −1 for those without overlap."""
     pixels: np.ndarray
     """(line pairs, J, 2 reach + 1, rank of b, rank of a) U_bᵀU_a over shared pixels."""
     bands: np.ndarray
@@ -423,7 +423,7 @@ def _cross_terms(
     first, second = (output, output) if sides is None else _on_sides(scene.lines, right, sides)
     n_lines, n_cols, rank = left.shape[:3]
     line_pairs = scene.lines.overlapping()
-    index = np.zeros((n_lines, n_lines), dtype=int)
+    index = np.full((n_lines, n_lines), -1)
     index[tuple(np.transpose(line_pairs))] = np.arange(len(line_pairs))
     slots = 2 * grid.cols.reach + 1
     pixels = np.zeros((len(line_pairs), n_cols, slots, rank, rank), dtype=PRECISION)
