@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 NOISE = 0.05
-CORRELATIONS = (0.3,)
+CORRELATIONS = (0.3, 0.6)
 LOW, HIGH = 0.94, 0.96
 
 
