@@ -90,6 +90,18 @@ def test_a_stack_gives_the_bits_of_its_matrices_alone() -> None:
             np.testing.assert_array_equal(pairs[1], alone[1])
 
 
+def test_matrices_of_very_different_strength_share_a_stack_without_overflow() -> None:
+    rng = np.random.default_rng(5)
+    patches = [patch(strength, rng)[0] for strength in [(1e20, 1e19, 3.0), (1.12, 1.08)]]
+    grams = np.stack([y.T @ y for y in patches])
+    floors = np.array([noise_edge(*y.shape) ** 2 for y in patches])
+    start = np.linalg.qr(rng.normal(size=(90, 8)))[0]
+    with np.errstate(all="raise", under="ignore"):
+        _, weak = iterate_above(grams, floors, start)
+    expected = np.linalg.eigvalsh(grams[1])
+    np.testing.assert_allclose(weak[0], expected[expected > floors[1]][::-1], rtol=1e-9)
+
+
 def test_certificate_counts_the_largest_eigenvalue() -> None:
     matrices = np.stack([np.diag([1.0, 2.0, 3.0])] * 2)
     assert all_below(matrices, np.array([3.01, 2.99])) == [True, False]

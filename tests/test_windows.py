@@ -33,19 +33,31 @@ def test_cells_name_exactly_the_windows_that_cover_them(axis: Axis) -> None:
     seen = []
     for group in axis.groups:
         assert np.all(np.diff(group.windows, axis=1) == 1)
-        for cell, all_windows, all_offsets, covers in zip(
-            group.cells, group.windows, group.offsets, group.covers, strict=True
+        for cell, own, all_windows, elements, covers in zip(
+            group.cells, group.widths, group.windows, group.elements, group.covers, strict=True
         ):
-            windows, offsets = all_windows[covers], all_offsets[covers]
-            assert np.all((all_offsets >= 0) & (all_offsets <= axis.size - group.width))
+            windows = all_windows[covers]
+            assert np.all((elements >= 0) & (elements < axis.size))
             low, high = axis.edges[cell], axis.edges[cell + 1]
-            assert high - low == group.width
+            assert high - low == own <= group.width
             inside = (axis.starts <= low) & (high <= axis.starts + axis.size)
             np.testing.assert_array_equal(windows, np.flatnonzero(inside))
-            np.testing.assert_array_equal(axis.starts[windows] + offsets, low)
+            there = axis.starts[windows, None] + elements[covers, :own]
+            np.testing.assert_array_equal(there, np.tile(np.arange(low, high), (len(windows), 1)))
             np.testing.assert_array_equal(axis.covering(int(low)), windows)
             seen.append(cell)
     assert sorted(seen) == list(range(len(axis.edges) - 1))
+
+
+def test_a_few_narrow_cells_join_wider_ones_with_as_many_windows() -> None:
+    groups = Axis(length=145, size=20, step=4).groups
+    assert [(group.width, len(group.cells), group.windows.shape[1]) for group in groups] == [
+        (4, 37, 5),
+        (4, 1, 6),
+    ]
+    assert groups[0].widths[-3:].tolist() == [4, 4, 1]
+    runs = list(groups[0].runs(Axis(length=145, size=20, step=4), 0))
+    assert [elements.stop - elements.start for _, elements, _ in runs] == [124, 1, 16, 1]
 
 
 def test_edge_rule_adds_one_window_at_the_end() -> None:

@@ -28,9 +28,9 @@ from sigmacube.core.overlap import (
     Block,
     _BandCell,
     _Cells,
-    _cross_terms,
     _Pairs,
     complete_blocks,
+    fill_with_pairs,
 )
 from sigmacube.core.parallel import ParallelMap
 from sigmacube.core.windows import BLOCK, Axis, CellGroup
@@ -93,7 +93,6 @@ def _fill_block(
 ) -> None:
     """Write the covariances of one block, from the windows over it alone."""
     scene = _BandCell.create(part, cell)
-    pairs = _cross_terms(scene, run, (sides.first, sides.second))
     (top, bottom), (left, right) = (
         (ends[0] - first, ends[1] - first)
         for ends, first in zip((block.rows, block.cols), part.grid.origin, strict=True)
@@ -101,11 +100,11 @@ def _fill_block(
     maps = np.empty((*part.grid.cube_shape[:2], len(sides.where)), dtype=PRECISION)
     noise = sides.noise.astype(PRECISION)
 
-    def fill(patch: tuple[CellGroup, CellGroup]) -> None:
+    def fill(pairs: _Pairs, patch: tuple[CellGroup, CellGroup]) -> None:
         cells = _Cells.gather(scene, *patch)
         cells.write(cells.exact_variance(pairs, noise), maps, part.grid.origin)
 
-    run(fill, block.patches(part.grid))
+    fill_with_pairs(scene, block, fill, run, (sides.first, sides.second))
     there = tuple(
         slice(ends[0] - first, ends[1] - first)
         for ends, first in zip((block.rows, block.cols), origin, strict=True)
@@ -204,7 +203,7 @@ def support_covariance(
         moved = [group.moved(factors, part) for group in groups]
         for cell, sides in cells:
             scene = _BandCell.create(part, cell)
-            pairs = _cross_terms(scene, run, (sides.first, sides.second))
+            pairs = _Pairs.of_all(scene, (sides.first, sides.second), run)
             found = run(partial(_of_group, scene, _shares(scene), pairs, sides), moved)
             for group, values in zip(groups, found, strict=True):
                 output[group.supports[:, None], sides.where] = values * sides.scale

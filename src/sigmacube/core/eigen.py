@@ -11,15 +11,18 @@ from __future__ import annotations
 import ctypes
 import threading
 from functools import cache
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
-__all__ = ["all_below", "leading_eigenpairs"]
+__all__ = ["Certificate", "all_below", "leading_eigenpairs"]
 
 # dstemr's check for high relative accuracy, which Gram matrices do not need: when it is on and no
 # eigenvalue lies in the range, LAPACK reads a block number that it never wrote, and may crash.
 TRYRAC = 0
+# Blocks of rows that a triangle of a matrix is computed in.
+STEPS = 3
 
 
 def leading_eigenpairs(
@@ -72,15 +75,44 @@ def all_below(matrices: np.ndarray, bounds: np.ndarray) -> list[bool]:
     >>> all_below(np.diag([1.0, 2.0, 3.0])[None].repeat(2, axis=0), np.array([3.01, 2.99]))
     [True, False]
     """
-    single = np.negative(matrices, dtype=np.float32, casting="same_kind")
-    count, size, _ = single.shape
-    single.reshape(count, size * size)[:, :: size + 1] += bounds[:, None].astype(np.float32)
-    n, info = _int(size), ctypes.c_int(0)
-    below = []
-    for matrix in single:  # positive definite if all eigenvalues are below
-        _lapack("spotrf")(b"L", n, ctypes.c_void_p(matrix.ctypes.data), n, ctypes.byref(info))
-        below.append(info.value == 0)
-    return below
+    certificate, none = Certificate(matrices.shape[1]), np.empty((0, matrices.shape[1]))
+    return [certificate.holds(matrix, none[:, 0], none, float(bound))
+            for matrix, bound in zip(matrices, bounds, strict=True)]  # fmt: skip
+
+
+class Certificate:
+    """Proves that a symmetric matrix has no eigenvalue above a bound but those that are known.
+
+    By a Cholesky factorisation in single precision of the bound minus the matrix without its known
+    pairs. The room for it is used again and again, because it just fits into the cache.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> matrix, pair = np.diag([1.0, 900.0, 3.0]), (np.array([900.0]), np.array([[0.0, 1.0, 0.0]]))
+    >>> Certificate(3).holds(matrix, *pair, bound=3.01), Certificate(3).holds(matrix, *pair, 2.99)
+    (True, False)
+    """
+
+    def __init__(self, size: int) -> None:
+        self.slack = np.empty((size, size), dtype=np.float32)
+        cuts = [step * size // STEPS for step in range(STEPS + 1)]
+        self.parts = [(slice(start, stop), np.empty((stop - start, size - start)))
+                      for start, stop in pairwise(cuts)]  # fmt: skip
+
+    def holds(
+        self, matrix: np.ndarray, values: np.ndarray, vectors: np.ndarray, bound: float
+    ) -> bool:
+        """Tell whether all eigenvalues but those of known pairs (vectors as rows) are below."""
+        weighted = (vectors * values[:, None]).T
+        for rows, part in self.parts:  # one triangle is enough
+            np.matmul(weighted[rows], vectors[:, rows.start :], out=part)
+            np.subtract(part, matrix[rows, rows.start :], out=self.slack[rows, rows.start :],
+                        casting="same_kind")  # fmt: skip
+        self.slack.ravel()[:: len(matrix) + 1] += np.float32(bound)
+        n, info = _int(len(matrix)), ctypes.c_int(0)
+        _lapack("spotrf")(b"L", n, ctypes.c_void_p(self.slack.ctypes.data), n, ctypes.byref(info))
+        return info.value == 0
 
 
 def _lapack_range(

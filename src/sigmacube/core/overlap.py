@@ -20,7 +20,7 @@ relative error stays near 1e-7 (tests hold it to 1e-6 against a double-precision
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -39,16 +39,18 @@ __all__ = [
     "blocks_over",
     "combine",
     "complete_blocks",
+    "fill_with_pairs",
     "pool_noise_correlation",
     "sampled_regions",
 ]
 
 PRECISION = np.float32
 SAMPLED_ROWS = 8
-# Bytes of the coefficients of window pairs in cells that are worked off together, and of what is
-# gathered for few of them at a time. More leave the processor's cache; fewer are small steps, and
-# threads wait for each other between them.
+# Bytes of the coefficients of window pairs in cells that are worked off together, of what the pairs
+# of neighbouring rows of windows share, and of what is gathered for few cells at a time. More leave
+# the processor's cache; fewer are small steps, and threads wait for each other between them.
 PATCH = 2_000_000
+ROOM = 16_000_000
 GATHERED = 1_200_000
 
 
@@ -93,9 +95,11 @@ def combine(
         table = correlation if exact and part.noise_power.any() else None
         for cell in range(len(grid.bands.edges) - 1):
             scene = _BandCell.create(part, cell)
-            pairs = _cross_terms(scene, run) if exact else None
-            fill = partial(_fill_cells, out, scene, cell, pairs, table)
-            run(fill, block.patches(part.grid))
+            fill = partial(_fill_cells, out, scene, cell, table)
+            if exact:
+                fill_with_pairs(scene, block, fill, run)
+            else:
+                run(partial(fill, None), block.patches(part.grid))
         lacking = incompleteness(part, run, uncertainty=uncertainty)
         if lacking is not None:
             gaps = out.gaps(grid) if gaps is None else gaps
@@ -145,6 +149,10 @@ def _correct(
     gaps.left_out[there], gaps.inflation[there] = part.left_out, part.inflation
 
 
+_Patch = tuple[CellGroup, CellGroup]
+"""Cells: a product of rows and columns of them."""
+
+
 @dataclass(frozen=True)
 class Block:
     """A part of the cube, cut at cells, whose values are computed on their own."""
@@ -161,10 +169,11 @@ class Block:
             for axis, (start, stop) in ((grid.rows, self.rows), (grid.cols, self.cols))
         )  # type: ignore[return-value]
 
-    def patches(self, grid: WindowGrid) -> list[tuple[CellGroup, CellGroup]]:
+    def patches(self, grid: WindowGrid, highest: int | None = None) -> list[_Patch]:
         """Return the cells of a grid that belong to the block as products of rows and columns.
 
-        Cells of one patch have the same shape and as many windows each.
+        Cells of one patch have the same shape and as many windows each; ``highest`` is the largest
+        number of rows of them.
         """
         row_groups, col_groups = (
             axis.groups_within(*(edge - axis.origin for edge in ends))
@@ -176,6 +185,7 @@ class Block:
                 windows = rows.windows.shape[1] * cols.windows.shape[1] * len(grid.bands)
                 size = 2 * windows * (windows + 1) * rows.width * cols.width  # of one cell
                 height = max(PATCH // (size * len(cols.cells)), 1)
+                height = height if highest is None else min(height, highest)
                 for first in range(0, len(rows.cells), height):
                     patches.append((rows.part(slice(first, first + height)), cols))
         return patches
@@ -239,13 +249,14 @@ def _fill_cells(
     out: _Output,
     scene: _BandCell,
     band_cell: int,
-    pairs: _Pairs | None,
     correlation: NoiseCorrelation | None,
-    patch: tuple[CellGroup, CellGroup],
+    pairs: _Pairs | None,
+    patch: _Patch,
 ) -> None:
     """Write the estimate, and its variance where it is wanted, of some cells."""
     part = _Cells.gather(scene, *patch)
-    part.write(part.mean(), out.estimate[..., scene.bands], out.origin)
+    unit = scene.factors.noise.std[scene.bands]
+    part.write(part.mean(), out.estimate[..., scene.bands], out.origin, unit)
     if out.variance is None or out.noise_variance is None:
         return
     variance = part.ratio_variance() if pairs is None else part.exact_variance(pairs)
@@ -268,14 +279,17 @@ class _LineIndex:
         """Return the window row and the band window of a line."""
         return int(line // self.count), int(self.first + line % self.count)
 
-    def overlapping(self) -> list[tuple[int, int]]:
-        """Return all pairs of lines a ≤ b whose windows share rows and bands."""
+    def of_rows(self, first: int, stop: int) -> range:
+        """Return the lines of some window rows."""
+        return range(first * self.count, stop * self.count)
+
+    def overlapping(self, lines: range) -> list[tuple[int, int]]:
+        """Return the pairs a ≤ b of some lines whose windows share rows and bands."""
         rows, bands = self.grid.rows, self.grid.bands
-        n_lines = len(rows) * self.count
         pairs = []
-        for a in range(n_lines):
+        for a in lines:
             row, band = self.at(a)
-            last = min(n_lines, (row + rows.reach + 1) * self.count)
+            last = min(lines.stop, (row + rows.reach + 1) * self.count)
             for b in range(a, last):
                 other_row, other_band = self.at(b)
                 if rows.overlap(row, other_row) and bands.overlap(band, other_band):
@@ -298,47 +312,40 @@ class _BandCell:
     amplitude: np.ndarray
     """(lines, J, rank) d."""
     output: np.ndarray
-    """(lines, J, rank, bands) V in the units of the data, on the cell's bands."""
+    """(lines, J, rank, bands) rows of V on the cell's bands, over the noise std of the band."""
     weights: np.ndarray
     """(lines, J, rows, cols) weights, not normalised."""
 
     @classmethod
     def create(cls, factors: Factors, cell: int) -> _BandCell:
-        axis = factors.grid.bands
+        axis, rows = factors.grid.bands, factors.right
+        if not factors.noise.is_diagonal:
+            rows = np.swapaxes(factors.noise.output_rows(np.swapaxes(rows, -1, -2)), -1, -2)
         bands = slice(int(axis.edges[cell]), int(axis.edges[cell + 1]))
         first, count = int(axis.first[cell]), int(axis.count[cell])
         ks = slice(first, first + count)
-        output = _on_bands(factors, factors.noise.unwhiten(factors.right) if _all_bands(axis) else
-                           factors.right, first, count, bands)  # fmt: skip
-        if not _all_bands(axis):
-            output = output * factors.noise.std[bands]
         lines = _LineIndex(factors.grid, first, count)
         return cls(factors, lines, bands, _lines(factors.left[:, ks]),
-                   _lines(factors.singular_values[:, ks]), output,
+                   _lines(factors.singular_values[:, ks]),
+                   _on_bands(factors, rows, first, count, bands),
                    _lines(factors.pixel_weights[:, ks]))  # fmt: skip
 
-    def influence(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """Return the scale of components; U, V and V's output rows on the cell's bands, scaled."""
-        f, first, count = self.factors, self.lines.first, self.lines.count
-        ks = slice(first, first + count)
+    @property
+    def influence(self) -> np.ndarray:
+        """(lines, J, rank) scale of the components that have any, in the precision of variances."""
+        f, ks = self.factors, slice(self.lines.first, self.lines.first + self.lines.count)
         keep = max(int(f.n_signal.max(initial=0)), 1)
-        scale = _lines(f.influence[:, ks, :, :keep]).astype(PRECISION)
-        left = _scaled(self.left[:, :, :keep], scale[..., None, None])
-        right = _scaled(_lines(f.right[:, ks, :, :keep]), scale[..., None])
-        rows = f.right
-        if not f.noise.is_diagonal:
-            rows = np.swapaxes(f.noise.output_rows(np.swapaxes(rows, -1, -2)), -1, -2)
-        output = _on_bands(f, rows[..., :keep, :], first, count, self.bands)
-        return scale, left, right, _scaled(output, scale[..., None])
+        return _lines(f.influence[:, ks, :, :keep]).astype(PRECISION)
+
+    def right(self, line: int) -> np.ndarray:
+        """(J, rank, bands) V of a line on all bands of its windows."""
+        row, band = self.lines.at(line)
+        return self.factors.right[row, band]
 
 
 def _scaled(array: np.ndarray, scale: np.ndarray) -> np.ndarray:
     """Return array · scale in the precision of variances."""
     return np.multiply(array, scale, dtype=PRECISION, casting="same_kind")
-
-
-def _all_bands(axis: Axis) -> bool:
-    return axis.size == axis.length
 
 
 def _lines(array: np.ndarray) -> np.ndarray:
@@ -354,18 +361,101 @@ def _on_bands(
     for k in range(count):
         start = int(factors.grid.bands.starts[first + k])
         parts.append(right[:, first + k][..., bands.start - start : bands.stop - start])
-    return np.ascontiguousarray(_lines(np.stack(parts, axis=1)))
+    together = parts[0][:, None] if count == 1 else np.stack(parts, axis=1)
+    return np.ascontiguousarray(_lines(together))
+
+
+def fill_with_pairs(
+    scene: _BandCell,
+    block: Block,
+    fill: Callable[[_Pairs, _Patch], None],
+    run: ParallelMap,
+    sides: tuple[np.ndarray, np.ndarray] | None = None,
+) -> None:
+    """Call ``fill(pairs, patch)`` for all patches of a block, with what window pairs share.
+
+    It goes down the block by a few window rows at a time, so that what their pairs share stays in
+    the processor's cache and is written where earlier pairs lay. ``sides`` as in `_Pairs.create`.
+    """
+    grid = scene.factors.grid
+    at_once = _Pairs.rows_at_once(scene, sides)
+    pairs = _Pairs.create(scene, at_once, sides)
+    patches = block.patches(grid, highest=at_once - grid.rows.reach)
+    for first, stop, stage in _in_stages(patches, at_once):
+        pairs.hold(scene.lines.of_rows(first, stop), run)
+        run(partial(fill, pairs), stage)
+
+
+def _in_stages(patches: list[_Patch], at_once: int) -> Iterator[tuple[int, int, list[_Patch]]]:
+    """Yield patches that lie in a few window rows, with the first of these rows and their end."""
+    spans = {id(p): (int(p[0].windows.min()), int(p[0].windows.max()) + 1) for p in patches}
+    stage: list[_Patch] = []
+    first = stop = 0
+    for patch in sorted(patches, key=lambda patch: spans[id(patch)]):
+        begin, end = spans[id(patch)]
+        if stage and max(stop, end) - first > at_once:
+            yield first, stop, stage
+            stage = []
+        first, stop = (first, max(stop, end)) if stage else (begin, end)
+        stage.append(patch)
+    if stage:
+        yield first, stop, stage
+
+
+@dataclass(frozen=True, eq=False)
+class _Line:
+    """Windows of one line, components scaled by their influence, in the precision of variances."""
+
+    right: np.ndarray
+    """(J, rank, bands) V."""
+    first: np.ndarray
+    """(J, rank, n) its rows on the cell's bands, or Vᵀr for one side of covariances."""
+    second: np.ndarray
+    """The same, or Vᵀr for the other side."""
+    cells: list[np.ndarray]
+    """U, cut into cells."""
+
+    @classmethod
+    def create(
+        cls,
+        scene: _BandCell,
+        line: int,
+        scale: np.ndarray,
+        sides: tuple[np.ndarray, np.ndarray] | None,
+    ) -> _Line:
+        """Return a line; ``scale`` (J, rank) is the influence of its components."""
+        rank = max(int(np.count_nonzero(scale, axis=-1).max()), 1)
+        by_row = scale[:, :rank, None]
+        right = _scaled(scene.right(line)[:, :rank], by_row)
+        left = _scaled(scene.left[line, :, :rank], by_row[..., None])
+        if sides is not None:
+            start = int(scene.lines.grid.bands.starts[scene.lines.at(line)[1]])
+            rows = (side[:, start : start + right.shape[2]].astype(PRECISION) for side in sides)
+            first, second = (right @ side.T for side in rows)
+        elif scene.factors.noise.is_diagonal and scene.output.shape[3] == right.shape[2]:
+            first = second = right
+        else:
+            first = second = _scaled(scene.output[line, :, :rank], by_row)
+        return cls(right, first, second, _all_cells(left, scene.lines.grid.cols))
 
 
 @dataclass(frozen=True, eq=False)
 class _Pairs:
-    """What pairs of overlapping windows share, for all pairs of lines that overlap.
+    """What pairs of overlapping windows share, for the pairs of some lines at a time.
 
     Window j of line a is paired with windows j − reach … j + reach of line b.
     """
 
+    scene: _BandCell
+    sides: tuple[np.ndarray, np.ndarray] | None
+    """Weights (n, bands) on whitened bands, two sets of them: then t_ab and b are for the
+    covariances of one with the other, instead of the variances of the cell's bands."""
+    lines: dict[int, _Line]
+    """The lines that are held."""
+    free: list[int]
+    """Positions in the arrays below that hold nothing."""
     index: np.ndarray
-    """(lines, lines) position of lines a ≤ b in the arrays below; −1 for those without overlap."""
+    """(lines, lines) position of lines a ≤ b in the arrays below; −1 where it is not held."""
     pixels: np.ndarray
     """(line pairs, J, 2 reach + 1, rank of b, rank of a) U_bᵀU_a over shared pixels."""
     bands: np.ndarray
@@ -373,7 +463,91 @@ class _Pairs:
     influence: np.ndarray
     """(lines, J, rank) scale of the components of U."""
     leverage: np.ndarray
-    """(lines, J, bands) b_v."""
+    """(lines, J, bands) b_v; that of a line that was never held is not set."""
+    sums: _PairSums
+
+    @classmethod
+    def create(
+        cls, scene: _BandCell, n_rows: int, sides: tuple[np.ndarray, np.ndarray] | None = None
+    ) -> _Pairs:
+        """Return room for the pairs of ``n_rows`` neighbouring window rows."""
+        influence, axis = scene.influence, scene.lines.grid.cols
+        n_lines, n_cols, rank = influence.shape
+        room = cls._most_pairs(scene.lines, n_rows)
+        shape = room, n_cols, 2 * axis.reach + 1
+        n = scene.output.shape[3] if sides is None else len(sides[0])
+        return cls(
+            scene,
+            sides,
+            {},
+            list(range(room)),
+            np.full((n_lines, n_lines), -1),
+            np.zeros((*shape, rank, rank), dtype=PRECISION),
+            np.empty((*shape, n), dtype=PRECISION),
+            influence,
+            np.empty((n_lines, n_cols, n), dtype=PRECISION),
+            _PairSums.create(axis),
+        )
+
+    @classmethod
+    def of_all(
+        cls, scene: _BandCell, sides: tuple[np.ndarray, np.ndarray] | None, run: ParallelMap
+    ) -> _Pairs:
+        """Return all pairs of a scene at once."""
+        n_rows = len(scene.lines.grid.rows)
+        pairs = cls.create(scene, n_rows, sides)
+        pairs.hold(scene.lines.of_rows(0, n_rows), run)
+        return pairs
+
+    @staticmethod
+    def rows_at_once(scene: _BandCell, sides: tuple[np.ndarray, np.ndarray] | None) -> int:
+        """Return for how many neighbouring window rows the pairs take about ROOM bytes."""
+        rows, cols = scene.lines.grid.rows, scene.lines.grid.cols
+        n = scene.output.shape[3] if sides is None else len(sides[0])
+        of_pair = 4 * len(cols) * (2 * cols.reach + 1) * (n + scene.left.shape[2] ** 2)
+        of_row = of_pair * (rows.reach + 1) * scene.lines.count**2
+        return min(rows.reach + max(ROOM // of_row, 1), max(len(rows), rows.reach + 1))
+
+    @staticmethod
+    def _most_pairs(lines: _LineIndex, n_rows: int) -> int:
+        """Return how many pairs the lines of neighbouring window rows have at most."""
+        n_lines, ahead = n_rows * lines.count, lines.grid.rows.reach + 1
+        return sum(min(n_lines, (a // lines.count + ahead) * lines.count) - a
+                   for a in range(n_lines))  # fmt: skip
+
+    def hold(self, lines: range, run: ParallelMap) -> None:
+        """Compute what some lines share, where it is not held yet, and forget all other lines."""
+        for a, b in np.argwhere(self.index >= 0).tolist():
+            if a not in lines or b not in lines:
+                self.free.append(int(self.index[a, b]))
+                self.index[a, b] = -1
+        for line in [line for line in self.lines if line not in lines]:
+            del self.lines[line]
+        new = [line for line in lines if line not in self.lines]
+        self.lines.update(zip(new, run(self._line, new), strict=True))
+        pairs = [pair for pair in self.scene.lines.overlapping(lines) if self.index[pair] < 0]
+        for pair in pairs:
+            self.index[pair] = self.free.pop()
+        run(self._fill, pairs)
+
+    def _line(self, number: int) -> _Line:
+        line = _Line.create(self.scene, number, self.influence[number], self.sides)
+        np.einsum("jrv,jrv->jv", line.first, line.second, out=self.leverage[number])
+        return line
+
+    def _fill(self, pair: tuple[int, int]) -> None:
+        """Compute what a pair of lines shares."""
+        a, b = (self.lines[line] for line in pair)
+        where, lines = self.index[pair], self.scene.lines
+        gram = _band_grams(lines, a.right, b.right, *pair)
+        _band_terms(a.first, b.second, gram, self.bands[where])
+        if self.sides is not None:  # the mean of both orders: (a, b) stands for (b, a) as well
+            other = np.empty_like(self.bands[where])
+            _band_terms(a.second, b.first, gram, other)
+            self.bands[where] += other
+            self.bands[where] *= 0.5
+        block = self.pixels[where, :, :, : b.right.shape[1], : a.right.shape[1]]
+        _pixel_grams(lines, a.cells, b.cells, *pair, self.sums, out=block)
 
     @property
     def per_block(self) -> int:
@@ -410,107 +584,36 @@ def _pixel_terms(grams: np.ndarray, u_a: np.ndarray, u_b: np.ndarray) -> np.ndar
     return terms.sum(axis=2)
 
 
-def _cross_terms(
-    scene: _BandCell, run: ParallelMap, sides: tuple[np.ndarray, np.ndarray] | None = None
-) -> _Pairs:
-    """Compute what all pairs of overlapping windows share.
-
-    ``sides`` are weights (n, bands) on whitened bands, two sets of them: then t_ab and b are for
-    the covariances of one with the other, instead of the variances of the cell's bands.
-    """
-    grid = scene.factors.grid
-    influence, left, right, output = scene.influence()
-    first, second = (output, output) if sides is None else _on_sides(scene.lines, right, sides)
-    n_lines, n_cols, rank = left.shape[:3]
-    line_pairs = scene.lines.overlapping()
-    index = np.full((n_lines, n_lines), -1)
-    index[tuple(np.transpose(line_pairs))] = np.arange(len(line_pairs))
-    slots = 2 * grid.cols.reach + 1
-    pixels = np.zeros((len(line_pairs), n_cols, slots, rank, rank), dtype=PRECISION)
-    bands = np.empty((len(line_pairs), n_cols, slots, first.shape[-1]), dtype=PRECISION)
-    sums = _PairSums.create(grid.cols)
-    most = np.maximum(np.count_nonzero(influence, axis=-1).max(axis=-1), 1)  # rank in each line
-
-    def cut(line: int) -> list[np.ndarray]:
-        return _all_cells(left[line, :, : most[line]], grid.cols)
-
-    cells = run(cut, range(n_lines))
-
-    def fill(where: int) -> None:
-        a, b = line_pairs[where]
-        right_a, right_b = right[a, :, : most[a]], right[b, :, : most[b]]
-        gram = _band_grams(scene.lines, right_a, right_b, a, b)
-        _band_terms(first[a, :, : most[a]], second[b, :, : most[b]], gram, bands[where])
-        if sides is not None:
-            _add_other_order(second[a], first[b], most[[a, b]], gram, bands[where])
-        block = pixels[where, :, :, : most[b], : most[a]]
-        _pixel_grams(scene.lines, cells[a], cells[b], a, b, sums, out=block)
-
-    run(fill, range(len(line_pairs)))
-    leverage = np.einsum("ljrv,ljrv->ljv", first, second)
-    return _Pairs(index, pixels, bands, influence, leverage)
-
-
-def _on_sides(
-    lines: _LineIndex, right: np.ndarray, sides: tuple[np.ndarray, np.ndarray]
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return Vᵀr, (lines, J, rank, n), for the weights r of both sides of a covariance."""
-    axis = lines.grid.bands
-    outputs = []
-    for side in sides:
-        output = np.empty((*right.shape[:3], len(side)), dtype=PRECISION)
-        for line in range(len(right)):
-            start = int(axis.starts[lines.at(line)[1]])
-            rows = side[:, start : start + axis.size].astype(PRECISION)
-            np.matmul(right[line], rows.T, out=output[line])
-        outputs.append(output)
-    return outputs[0], outputs[1]
-
-
-def _add_other_order(
-    a: np.ndarray, b: np.ndarray, ranks: np.ndarray, gram: np.ndarray, out: np.ndarray
-) -> None:
-    """Make t_ab the mean of both orders: a pair of lines stands for (a, b) and (b, a)."""
-    other = np.empty_like(out)
-    _band_terms(a[:, : ranks[0]], b[:, : ranks[1]], gram, other)
-    out += other
-    out *= 0.5
-
-
 def _neighbours(line: np.ndarray, reach: int) -> np.ndarray:
-    """View windows (J, rank, x) with their neighbours: (J, (2 reach + 1) · rank, x)."""
+    """View windows (J, rank, x) with their neighbours: (J, 2 reach + 1, rank, x)."""
     n_cols, rank, length = line.shape
     padded = np.zeros((n_cols + 2 * reach, rank, length), dtype=line.dtype)
     padded[reach : reach + n_cols] = line
     step, row, item = padded.strides
-    shape = (n_cols, (2 * reach + 1) * rank, length)
-    return as_strided(padded, shape, (step, row, item), writeable=False)
+    shape = (n_cols, 2 * reach + 1, rank, length)
+    return as_strided(padded, shape, (step, step, row, item), writeable=False)
 
 
 def _band_grams(
     lines: _LineIndex, right_a: np.ndarray, right_b: np.ndarray, a: int, b: int
 ) -> np.ndarray:
-    """Return V_bᵀV_a (J, (2 reach + 1) · rank, rank) over the bands that the windows share."""
-    axis = lines.grid.bands
+    """Return V_bᵀV_a (J, 2 reach + 1, rank, rank) over the bands that the windows share."""
+    axis, reach = lines.grid.bands, lines.grid.cols.reach
     start_a, start_b = (int(axis.starts[lines.at(line)[1]]) for line in (a, b))
     low, high = max(start_a, start_b), min(start_a, start_b) + axis.size
-    others = _neighbours(right_b[..., low - start_b : high - start_b], lines.grid.cols.reach)
-    return others @ np.swapaxes(right_a[..., low - start_a : high - start_a], -1, -2)
+    others = _neighbours(right_b[..., low - start_b : high - start_b], reach)
+    n_cols, slots, rank, length = others.shape
+    step, _, row, item = others.strides  # neighbours one after the other, as one matrix
+    flat = as_strided(others, (n_cols, slots * rank, length), (step, row, item), writeable=False)
+    grams = flat @ np.swapaxes(right_a[..., low - start_a : high - start_a], -1, -2)
+    return grams.reshape(n_cols, slots, rank, -1)
 
 
-def _band_terms(a: np.ndarray, b: np.ndarray, gram: np.ndarray, out: np.ndarray) -> None:
+def _band_terms(a: np.ndarray, b: np.ndarray, grams: np.ndarray, out: np.ndarray) -> None:
     """Write t_ab(v) = V^b_v (V_bᵀV_a) V^a_vᵀ for all pairs of two lines."""
-    n_cols, slots, length = out.shape
-    terms = gram @ a
-    terms *= _neighbours(b, (slots - 1) // 2)
-    _sum_components(terms.reshape(n_cols, slots, -1, length), out)
-
-
-def _sum_components(terms: np.ndarray, out: np.ndarray) -> None:
-    """Sum over the second last axis; slice by slice is several times faster than `np.sum`."""
-    np.copyto(out, terms[..., 0, :])
-    for component in range(1, terms.shape[-2]):
-        out += terms[..., component, :]
+    n_cols, slots, rank, _ = grams.shape
+    terms = (grams.reshape(n_cols, slots * rank, -1) @ a).reshape(n_cols, slots, rank, -1)
+    np.einsum("jsrv,jsrv->jsv", terms, _neighbours(b, (slots - 1) // 2), out=out)
 
 
 @dataclass(frozen=True, eq=False)
@@ -546,10 +649,10 @@ def _all_cells(line: np.ndarray, axis: Axis) -> list[np.ndarray]:
     n_rows = math.prod(line.shape[1:-1])
     parts = []
     for group in axis.groups:
-        first = group.windows * n_rows * axis.size + group.offsets
-        where = first[:, :, None] + axis.size * np.arange(n_rows)
-        cells = line.ravel().take(where[..., None] + np.arange(group.width))
-        cells[~group.covers] = 0
+        first = group.windows[..., None] * (n_rows * axis.size) + group.elements
+        cells = line.ravel().take(first[:, :, None] + axis.size * np.arange(n_rows)[:, None])
+        own = np.arange(group.width) < group.widths[:, None]
+        cells *= (group.covers[..., None] & own[:, None])[:, :, None]
         parts.append(cells.reshape(*group.windows.shape, *line.shape[1:-1], group.width))
     return parts
 
@@ -619,20 +722,21 @@ class _Cells:
         lines = rows.windows[:, :, None] * per_row + np.arange(per_row)
         lines = lines.reshape(len(rows.cells), -1)
         windows = _outer(np.add, lines * n_cols, cols.windows)
-        offset = _outer(np.add, np.repeat(rows.offsets * width, per_row, axis=1), cols.offsets)
         covers = _outer(np.logical_and, np.repeat(rows.covers, per_row, axis=1), cols.covers)
-        pixels = (width * np.arange(rows.width)[:, None] + np.arange(cols.width)).ravel()
+        tops = np.repeat(rows.elements * width, per_row, axis=1)
+        pixels = tops[:, None, :, None, :, None] + cols.elements[None, :, None, :, None, :]
+        pixels = pixels.reshape(*windows.shape, -1)
 
         # A flat index for `take`, which releases the interpreter lock; indexing by arrays does not.
-        first = windows * (height * width) + offset
-        weights = scene.weights.ravel().take(first[:, :, None] + pixels)
+        pixels += windows[:, :, None] * (height * width)
+        weights = scene.weights.ravel().take(pixels)
         weights *= covers[:, :, None]
         weights /= weights.sum(axis=1, keepdims=True)
         ranks = np.count_nonzero(scene.amplitude, axis=-1).ravel()
         rank = max(int(ranks[windows].max()), 1)
-        first += windows * ((most - 1) * height * width)
-        planes = (height * width) * np.arange(rank)[:, None] + pixels
-        left = scene.left.ravel().take(first[:, :, None, None] + planes)
+        pixels += windows[:, :, None] * ((most - 1) * height * width)
+        planes = (height * width) * np.arange(rank)[:, None]
+        left = scene.left.ravel().take(pixels[:, :, None] + planes)
         lines = np.repeat(lines, len(cols.cells), axis=0)
         return cls(scene, rows, cols, lines, windows, weights, left)
 
@@ -640,8 +744,14 @@ class _Cells:
         """Pick (lines, J, ...) for the windows over these cells: (c, w, ...)."""
         return array.reshape(-1, *array.shape[2:]).take(self.windows, axis=0)
 
-    def write(self, values: np.ndarray, image: np.ndarray, origin: tuple[int, int]) -> None:
-        """Write (c, p, v) to where the cells lie in an image (row, col, v).
+    def write(
+        self,
+        values: np.ndarray,
+        image: np.ndarray,
+        origin: tuple[int, int],
+        unit: np.ndarray | float = 1.0,
+    ) -> None:
+        """Write (c, p, v) times its unit to where the cells lie in an image (row, col, v).
 
         ``origin`` is the pixel of the whole cube that the image starts at.
         """
@@ -649,13 +759,13 @@ class _Cells:
         top, side = (own - other for own, other in zip(grid.origin, origin, strict=True))
         shape = len(self.rows.cells), len(self.cols.cells), self.rows.width, self.cols.width
         values = values.reshape(*shape, -1).swapaxes(1, 2)
-        for own_rows, rows in self.rows.runs(grid.rows, top):
-            for own_cols, cols in self.cols.runs(grid.cols, side):
-                part = values[own_rows, :, own_cols]
-                image[rows, cols].reshape(part.shape)[...] = part
+        for row_cells, rows, own_rows in self.rows.runs(grid.rows, top):
+            for col_cells, cols, own_cols in self.cols.runs(grid.cols, side):
+                part = values[row_cells, own_rows, col_cells, own_cols]
+                np.multiply(part, unit, out=image[rows, cols].reshape(part.shape))
 
     def mean(self) -> np.ndarray:
-        """Return the weighted mean of the windows' estimates, (c, p, v): Σ w_a U_a d_a V_aᵀ."""
+        """Return the weighted mean Σ w_a U_a d_a V_aᵀ of the windows, over the noise, (c, p, v)."""
         n, w, r, p = self.left.shape
         pixel = self.left * self._of_windows(self.scene.amplitude[:, :, :r])[..., None]
         pixel *= self.weights[:, :, None, :]
@@ -720,8 +830,7 @@ class _Cells:
     def ratio_variance(self) -> np.ndarray:
         """Return the paper's Σ_ab w_a w_b η_ab σ_a σ_b with σ² = a_u + b_v, (c, p, v)."""
         scene, grid = self.scene, self.scene.factors.grid
-        v = self._of_windows(scene.output) / scene.factors.noise.std[scene.bands]
-        u = self.left
+        u, v = self.left, self._of_windows(scene.output)
         a, b = np.einsum("cwrp,cwrp->cwp", u, u), np.einsum("cwrv,cwrv->cwv", v, v)
         std = np.sqrt(a[..., None] + b[:, :, None, :]) * self.weights[..., None]
         row, col, k = self._positions()
@@ -838,7 +947,11 @@ def _pair_powers(factors: Factors, run: ParallelMap) -> tuple[np.ndarray, np.nda
         return dr, dk, product * (shared_cols > 0), power
 
     stride = max(1, len(grid.rows) // SAMPLED_ROWS)
-    sample = [(a, b) for a, b in lines.overlapping() if lines.at(a)[0] % stride == 0]
+    sample = [
+        (a, b)
+        for a, b in lines.overlapping(lines.of_rows(0, len(grid.rows)))
+        if lines.at(a)[0] % stride == 0
+    ]
     products = np.zeros((grid.rows.size, grid.bands.size, grid.cols.size))
     powers = np.zeros_like(products)
     for dr, dk, product, power in run(pool, sample):

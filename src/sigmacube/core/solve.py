@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 
@@ -18,6 +19,12 @@ __all__ = ["dominant_directions", "pilot_windows", "solve_windows", "spectral_en
 
 # Windows that are looked at to learn how many components the scene's windows need, per axis.
 PILOTS = 3
+# Directions beyond the wanted ones, at least, and what their number is a multiple of: products of
+# matrices are fastest there.
+GUARDS = 3
+MULTIPLE = 4
+# Blocks of rows that symmetric matrices are computed in, each up to the diagonal.
+STAIRS = 3
 # Beyond this share of the bands a block of directions costs more than LAPACK.
 LARGEST_BLOCK = 1 / 12
 # Bytes of the Gram matrices of windows that are solved together. More of them leave the processor's
@@ -227,22 +234,37 @@ def _row_by_grams(
 class _WindowGrams:
     """patchᵀ patch of the windows along a strip (rows, cols, bands).
 
-    Windows overlap, so the matrix of each cell is computed once and added to all that cover it.
+    Windows overlap, so the matrix of each cell is computed once and added to all that cover it. Of
+    the symmetric matrices only a staircase below the diagonal is computed: blocks of rows up to the
+    diagonal, which lie one after the other.
     """
 
     def __init__(self, strip: np.ndarray, axis: Axis) -> None:
         self.strip, self.axis = strip, axis
-        self.first, self.cells = 0, np.empty((0, strip.shape[2], strip.shape[2]))
+        cuts = [step * strip.shape[2] // STAIRS for step in range(STAIRS + 1)]
+        self.steps = list(pairwise(cuts))
+        self.ends = np.cumsum([0] + [(stop - start) * stop for start, stop in self.steps]).tolist()
+        self.first, self.cells = 0, np.empty((0, self.ends[-1]))
 
     def of(self, windows: Sequence[int]) -> np.ndarray:
         """Return (windows, bands, bands); windows must come in ascending order."""
         starts = self.axis.starts[windows]
         first, last = np.searchsorted(self.axis.edges, (starts, starts + self.axis.size))
         self._move_to(first[0], last[-1])
-        grams = np.empty((len(windows), *self.cells.shape[1:]))
+        n_bands, total = self.strip.shape[2], np.empty(self.cells.shape[1])
+        grams = np.empty((len(windows), n_bands, n_bands))
         for gram, start, stop in zip(grams, first - first[0], last - first[0], strict=True):
-            np.add.reduce(self.cells[start:stop], axis=0, out=gram)
+            np.add.reduce(self.cells[start:stop], axis=0, out=total)
+            for (top, bottom), part in self._stairs(total):
+                gram[top:bottom, :bottom] = part
+                gram[:top, top:bottom] = part[:, :top].T
         return grams
+
+    def _stairs(self, packed: np.ndarray) -> Iterator[tuple[tuple[int, int], np.ndarray]]:
+        """Yield rows (top, bottom) and views (..., rows, columns to the diagonal) of matrices."""
+        for (top, bottom), start, stop in zip(self.steps, self.ends, self.ends[1:], strict=False):
+            part = packed[..., start:stop]
+            yield (top, bottom), part.reshape(*part.shape[:-1], bottom - top, bottom)
 
     def _move_to(self, first: int, last: int) -> None:
         """Hold the matrices of the cells from first to last, of which some may be known."""
@@ -262,7 +284,9 @@ class _WindowGrams:
         parts = by_row.swapaxes(0, 1).reshape(len(out), -1, n_bands)
         # Of one and the same array NumPy would compute a triangle and mirror it, which takes twice
         # as long.
-        np.matmul(parts.swapaxes(1, 2), parts.copy(), out=out)
+        turned, other = parts.swapaxes(1, 2), parts.copy()
+        for (top, bottom), part in self._stairs(out):
+            np.matmul(turned[:, top:bottom], other[..., :bottom], out=part)
 
 
 def spectral_energy(white: np.ndarray, grid: WindowGrid) -> np.ndarray:
@@ -294,7 +318,8 @@ def dominant_directions(patches: Sequence[np.ndarray], run: ParallelMap) -> np.n
         return gram, len(leading_eigenpairs(gram, floor=floor)[0])
 
     pilots = run(look, patches)
-    block = max(rank for _, rank in pilots) + 3
+    block = max(rank for _, rank in pilots) + GUARDS
+    block += -block % MULTIPLE
     if block > LARGEST_BLOCK * patches[0].shape[1]:
         return None
     return leading_eigenpairs(sum(gram for gram, _ in pilots), count=block)[1]

@@ -16,12 +16,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sigmacube.core.eigen import all_below
+from sigmacube.core.eigen import Certificate
 
 __all__ = ["iterate_above"]
 
 # By how much of the noise std an iteration that stops may still move the estimate.
-TOLERANCE = 1e-7
+TOLERANCE = 1e-6
 MAX_ROUNDS = 6
 MAX_DEGREE = 12
 # Digits by which the filter may let the strongest component outgrow the weakest.
@@ -87,20 +87,30 @@ class _Found:
     @classmethod
     def begin(cls, grams: np.ndarray, floors: np.ndarray, start: np.ndarray) -> _Found:
         block = _orthonormal(_orthonormal(start.T @ grams) @ grams)
-        values, vectors, residual = _rayleigh_ritz(grams, block)
+        values, vectors, residual = _rayleigh_ritz(_Rest(grams), block)
         found = cls(grams, floors, values, vectors, residual, np.zeros(len(grams), dtype=int))
         found._judge()
         return found
 
     @property
+    def is_above(self) -> np.ndarray:
+        """(matrices, k) whether a value is above the floor."""
+        return self.values > self.floors[:, None]
+
+    @property
     def above(self) -> np.ndarray:
         """(matrices,) how many values are above the floor."""
-        return np.count_nonzero(self.values > self.floors[:, None], axis=1)
+        return np.count_nonzero(self.is_above, axis=1)
 
     @property
     def possible(self) -> np.ndarray:
         """(matrices,) False where the block is too small to hold all pairs above the floor."""
-        return self.values[:, -1] < self.floors
+        return ~self.is_above[:, -1]
+
+    @property
+    def cuts(self) -> np.ndarray:
+        """(matrices,) values below which the filter damps."""
+        return np.maximum(self.values[:, -1], 1e-6 * self.floors)
 
     def _excess(self) -> np.ndarray:
         """Return (matrices, k) residuals over what is tolerated.
@@ -113,7 +123,7 @@ class _Found:
 
     def _judge(self) -> None:
         """Count further pairs as ready."""
-        fine = (self._excess() <= 1) & (self.values > self.floors[:, None])
+        fine = (self._excess() <= 1) & self.is_above
         fine |= np.arange(fine.shape[1]) < self.ready[:, None]
         self.ready = np.count_nonzero(np.logical_and.accumulate(fine, axis=1), axis=1)
 
@@ -125,9 +135,8 @@ class _Found:
         drown in rounding errors of the stronger before they are made orthogonal again.
         """
         values, ready = self.values[which], self.ready[which]
-        waiting = values > self.floors[which, None]
-        waiting &= np.arange(values.shape[1]) >= ready[:, None]
-        times_cut = np.where(waiting, values / values[:, -1:], 2.0)
+        waiting = self.is_above[which] & (np.arange(values.shape[1]) >= ready[:, None])
+        times_cut = np.where(waiting, values / self.cuts[which, None], 2.0)
         y = 2 * times_cut - 1
         steps = np.log(np.maximum(self._excess()[which], 1)) / np.log(y + np.sqrt(y * y - 1))
         needed = np.ceil(np.max(np.where(waiting, steps, 0.0), axis=1)) + 1
@@ -137,48 +146,52 @@ class _Found:
 
     def filter(self, which: np.ndarray) -> None:
         """Filter the unfinished pairs of some matrices once, and judge all anew."""
-        degrees = self._degrees(which)
-        order = np.argsort(-degrees, kind="stable")  # the filter stops for the last ones first
-        which, degrees = which[order], degrees[order]
         ready = self.ready[which]
-        matrices = self._without_pairs(which, ready)
+        is_ready = np.arange(self.values.shape[1]) < ready[:, None]
+        vectors, known = self.vectors[which], np.where(is_ready, self.values[which], 0.0)
+        matrices = self.grams if len(which) == len(self.grams) else self.grams[which]
+        rest = _Rest(matrices, vectors, known)
         # Pairs that are ready have the value zero now; they go last and stay as they are.
-        block = _rolled(self.vectors[which], ready)
-        block = _chebyshev_filter(matrices, block, self.values[which, -1], degrees)
-        is_ready = np.arange(block.shape[1]) < ready[:, None]
+        block = _rolled(vectors, ready)
+        block = _chebyshev_filter(rest, block, self.cuts[which], self._degrees(which))
         for own, new in zip(
             (self.values, self.vectors, self.residual),
-            _rayleigh_ritz(matrices, _orthonormal(block)),
+            _rayleigh_ritz(rest, _orthonormal(block)),
             strict=True,
         ):
             keep = is_ready if own.ndim == 2 else is_ready[..., None]
             own[which] = np.where(keep, own[which], _rolled(new, -ready))
         self._judge()
 
-    def _without_pairs(
-        self, which: np.ndarray, counts: np.ndarray, dtype: type = np.float64
-    ) -> np.ndarray:
-        """Return some matrices without Σ value · vector vectorᵀ over their first pairs."""
-        first = np.arange(self.values.shape[1]) < counts[:, None]
-        vectors = self.vectors[which]
-        weighted = vectors * (self.values[which] * first)[..., None]
-        rest = np.empty((len(which), *self.grams.shape[1:]), dtype=dtype)
-        known = np.empty(self.grams.shape[1:])
-        for n, i in enumerate(which):  # one by one, because a matrix just fits into the cache
-            np.matmul(weighted[n].T, vectors[n], out=known)
-            np.subtract(self.grams[i], known, out=rest[n], casting="same_kind")
-        return rest
-
     def proved(self) -> list[tuple[np.ndarray, np.ndarray] | None]:
         """Return the pairs above the floor of all matrices that have no others."""
         pairs: list[tuple[np.ndarray, np.ndarray] | None] = [None] * len(self.grams)
-        above = self.above
-        which = np.flatnonzero(self.possible & (above > 0) & (self.ready == above))
-        left = self._without_pairs(which, above[which], np.float32)
-        for i, below in zip(which, all_below(left, self.floors[which]), strict=True):
-            if below:
-                pairs[i] = self.values[i, : above[i]], self.vectors[i, : above[i]].T
+        certificate, above = Certificate(self.grams.shape[1]), self.above
+        for i in np.flatnonzero(self.possible & (above > 0) & (self.ready == above)):
+            values, vectors = self.values[i, : above[i]], self.vectors[i, : above[i]]
+            if certificate.holds(self.grams[i], values, vectors, float(self.floors[i])):
+                pairs[i] = values, vectors.T
         return pairs
+
+
+@dataclass(frozen=True, eq=False)
+class _Rest:
+    """Matrices without Σ value · vector vectorᵀ over some of their eigenpairs."""
+
+    matrices: np.ndarray
+    vectors: np.ndarray | None = None
+    """(matrices, k, bands)."""
+    values: np.ndarray | None = None
+    """(matrices, k), zero for vectors that stay."""
+
+    def images(self, block: np.ndarray) -> np.ndarray:
+        """Return what the matrices make of the rows of every block (matrices, k, bands)."""
+        images = block @ self.matrices
+        if self.vectors is not None and self.values is not None:
+            parts = block @ self.vectors.swapaxes(1, 2)
+            parts *= self.values[:, None]
+            images -= parts @ self.vectors
+        return images
 
 
 def _rolled(rows: np.ndarray, shifts: np.ndarray) -> np.ndarray:
@@ -194,11 +207,9 @@ def _orthonormal(block: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(columns.swapaxes(1, 2))
 
 
-def _rayleigh_ritz(
-    matrices: np.ndarray, bases: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _rayleigh_ritz(rest: _Rest, bases: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return Ritz values (descending), Ritz vectors and residual norms on orthonormal bases."""
-    images = bases @ matrices
+    images = rest.images(bases)
     values, rotations = np.linalg.eigh(images @ bases.swapaxes(1, 2))
     values = values[:, ::-1].copy()
     rotations = np.ascontiguousarray(rotations.swapaxes(1, 2)[:, ::-1])
@@ -209,22 +220,20 @@ def _rayleigh_ritz(
 
 
 def _chebyshev_filter(
-    matrices: np.ndarray, block: np.ndarray, cuts: np.ndarray, degrees: np.ndarray
+    rest: _Rest, block: np.ndarray, cuts: np.ndarray, degrees: np.ndarray
 ) -> np.ndarray:
-    """Apply the polynomials that damp eigenvalues in [0, cut] to the rows of every block.
-
-    Degrees are in descending order.
-    """
+    """Apply the polynomials that damp eigenvalues in [0, cut] to the rows of every block."""
     scale = (2.0 / cuts)[:, None, None]
     filtered = np.empty_like(block)
-    previous, current = block, scale * (block @ matrices) - block
-    for done in range(1, int(degrees[0])):
-        n = int(np.count_nonzero(degrees > done))
-        filtered[n : len(current)] = current[n:]
-        following = current[:n] @ matrices[:n]
-        following *= 2 * scale[:n]
-        following -= 2 * current[:n]
-        following -= previous[:n]
-        previous, current = current, following
-    filtered[: len(current)] = current
+    previous, current = block, scale * rest.images(block) - block
+    for done in range(1, int(degrees.max()) + 1):
+        if done > 1:
+            following = rest.images(current)
+            following *= 2 * scale
+            following -= 2 * current
+            following -= previous
+            previous, current = current, following
+        finished = degrees == done
+        filtered[finished] = current[finished]
+        current[finished] = previous[finished] = 0.0  # on and on, it would overflow
     return filtered

@@ -19,37 +19,51 @@ __all__ = ["Axis", "AxisPart", "CellGroup", "WindowGrid"]
 # are paired in both, which costs (1 + 1/8)² − 1 of that step; larger blocks need more memory.
 BLOCK = 8
 
+# Cells of a narrower width that are at most this share of the most common ones are widened.
+RARE = 0.125
+
 WindowSpec = int | tuple[int, int] | tuple[int, int, int | None]
 
 
 @dataclass(frozen=True, eq=False)
 class CellGroup:
-    """Cells of one axis that have the same width, and as many windows each."""
+    """Cells of one axis that are given the same width, and as many windows each."""
 
     cells: np.ndarray
     """(cells,) indices of the cells."""
-    width: int
-    """Elements in each of them."""
+    widths: np.ndarray
+    """(cells,) elements in each of them."""
     windows: np.ndarray
     """(cells, count) indices of the windows, ascending."""
-    offsets: np.ndarray
-    """(cells, count) where the cell starts inside each of these windows."""
+    elements: np.ndarray
+    """(cells, count, width) where the cell's elements lie in each of these windows. Those beyond
+    the end of a narrower cell, or of cells that a window does not cover, are anywhere in it."""
     covers: np.ndarray
-    """(cells, count) whether the window covers the cell; if not, the offset means nothing."""
+    """(cells, count) whether the window covers the cell."""
+
+    @property
+    def width(self) -> int:
+        """Elements that are given to each cell."""
+        return self.elements.shape[2]
 
     def part(self, which: slice) -> CellGroup:
         """Return some of the cells."""
-        arrays = (self.windows[which], self.offsets[which], self.covers[which])
-        return CellGroup(self.cells[which], self.width, *arrays)
+        arrays = (self.cells, self.widths, self.windows, self.elements, self.covers)
+        return CellGroup(*(array[which] for array in arrays))
 
-    def runs(self, axis: Axis, shift: int) -> Iterator[tuple[slice, slice]]:
-        """Yield neighbouring cells: their positions in the group, and their elements + shift."""
+    def runs(self, axis: Axis, shift: int) -> Iterator[tuple[slice, slice, slice]]:
+        """Yield neighbouring cells: their positions in the group, elements + shift, and own part.
+
+        Cells narrower than the others come alone, with the part of their elements that is theirs.
+        """
         starts = axis.edges[self.cells]
-        breaks = np.flatnonzero(np.diff(starts) != self.width) + 1
-        for run in np.split(np.arange(len(starts)), breaks):
+        narrow = self.widths < self.width
+        apart = (np.diff(starts) != self.width) | narrow[1:] | narrow[:-1]
+        for run in np.split(np.arange(len(starts)), np.flatnonzero(apart) + 1):
             first, last = int(run[0]), int(run[-1])
-            elements = slice(int(starts[first]) + shift, int(starts[last]) + self.width + shift)
-            yield slice(first, last + 1), elements
+            own = int(self.widths[last])
+            elements = slice(int(starts[first]) + shift, int(starts[last]) + own + shift)
+            yield slice(first, last + 1), elements, slice(0, own)
 
 
 @dataclass(frozen=True)
@@ -138,7 +152,7 @@ class Axis:
         """Return the cells between two edges in few groups, for work that goes by groups.
 
         Cells near the ends, which fewer windows cover, join the typical ones: they are given as
-        many windows, some of which do not cover them.
+        many windows, some of which do not cover them. So do a few narrow cells among wider ones.
 
         Examples
         --------
@@ -149,7 +163,8 @@ class Axis:
         [True, False]
         """
         inside = (self.edges[:-1] >= start) & (self.edges[:-1] < stop)
-        width = np.diff(self.edges)
+        own = np.diff(self.edges)
+        width = _without_rare(own, inside)
         groups = []
         for w in np.unique(width[inside]).tolist():
             alike = inside & (width == w)
@@ -160,8 +175,9 @@ class Axis:
                 first = np.minimum(self.first[cells], len(self) - c)
                 windows = first[:, None] + np.arange(c)
                 offsets = self.edges[cells, None] - self.starts[windows]
-                allowed = np.clip(offsets, 0, self.size - w)
-                groups.append(CellGroup(cells, w, windows, allowed, offsets == allowed))
+                covers = (offsets >= 0) & (offsets + own[cells, None] <= self.size)
+                elements = np.clip(offsets[..., None] + np.arange(w), 0, self.size - 1)
+                groups.append(CellGroup(cells, own[cells], windows, elements, covers))
         return tuple(groups)
 
     def slice(self, window: int) -> slice:
@@ -342,3 +358,11 @@ def _per_axis(name: str, value: WindowSpec, whole: tuple[int, int, int]) -> tupl
         )
     rows, cols, bands = (w if p is None else int(p) for p, w in zip(parts, whole, strict=True))
     return rows, cols, bands
+
+
+def _without_rare(widths: np.ndarray, inside: np.ndarray) -> np.ndarray:
+    """Return the widths of cells, those of a few narrow ones replaced by that of most cells."""
+    values, counts = np.unique(widths[inside], return_counts=True)
+    common = values[np.argmax(counts)]
+    rare = values[(values < common) & (counts <= RARE * counts.max())]
+    return np.where(np.isin(widths, rare), common, widths)
