@@ -326,7 +326,7 @@ def take_survey(
     solver = make_solver(options.solver, options.rank, survey.grid)
     if isinstance(solver, SvdSolver) and solver.rank == "auto":
         patches = [
-            _load(read, survey, survey.grid.part((i, i + 1), (j, j + 1))).whitened()
+            _load(read, survey, survey.grid.part((i, i + 1), (j, j + 1))).whitened(run)
             for i, j in pilot_windows(survey.grid)
         ]
         flat = [patch.reshape(-1, patch.shape[2]) for patch in patches]
@@ -484,7 +484,7 @@ def _solve(
     if survey.start is not None and isinstance(solver, SvdSolver):
         solver = replace(solver, start=survey.start)
     solver = _for_noise(solver, options.rank, survey)
-    white = scene.scaled() if isinstance(solver, CorrelatedSolver) else scene.whitened()
+    white = scene.scaled() if isinstance(solver, CorrelatedSolver) else scene.whitened(run)
     solved = solve_windows(white, scene.valid, grid, solver, run, progress, scene.missing)
     factors = Factors.stack(
         grid,
@@ -494,6 +494,7 @@ def _solve(
         solved.n_valid,
         finite_noise=options.finite_noise and options.overlap == "exact",
         weighting=options.weights,
+        run=run,
     )
     return factors, scene
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import ctypes
 import threading
 from functools import cache
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -21,8 +20,6 @@ __all__ = ["Certificate", "all_below", "leading_eigenpairs"]
 # dstemr's check for high relative accuracy, which Gram matrices do not need: when it is on and no
 # eigenvalue lies in the range, LAPACK reads a block number that it never wrote, and may crash.
 TRYRAC = 0
-# Blocks of rows that a triangle of a matrix is computed in.
-STEPS = 3
 
 
 def leading_eigenpairs(
@@ -95,20 +92,15 @@ class Certificate:
     """
 
     def __init__(self, size: int) -> None:
+        self.known = np.empty((size, size))
         self.slack = np.empty((size, size), dtype=np.float32)
-        cuts = [step * size // STEPS for step in range(STEPS + 1)]
-        self.parts = [(slice(start, stop), np.empty((stop - start, size - start)))
-                      for start, stop in pairwise(cuts)]  # fmt: skip
 
     def holds(
         self, matrix: np.ndarray, values: np.ndarray, vectors: np.ndarray, bound: float
     ) -> bool:
         """Tell whether all eigenvalues but those of known pairs (vectors as rows) are below."""
-        weighted = (vectors * values[:, None]).T
-        for rows, part in self.parts:  # one triangle is enough
-            np.matmul(weighted[rows], vectors[:, rows.start :], out=part)
-            np.subtract(part, matrix[rows, rows.start :], out=self.slack[rows, rows.start :],
-                        casting="same_kind")  # fmt: skip
+        np.matmul((vectors * values[:, None]).T, vectors, out=self.known)
+        np.subtract(self.known, matrix, out=self.slack, casting="same_kind")
         self.slack.ravel()[:: len(matrix) + 1] += np.float32(bound)
         n, info = _int(len(matrix)), ctypes.c_int(0)
         _lapack("spotrf")(b"L", n, ctypes.c_void_p(self.slack.ctypes.data), n, ctypes.byref(info))

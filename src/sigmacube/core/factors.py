@@ -9,6 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from sigmacube.core.noise import Noise
+from sigmacube.core.parallel import ParallelMap
 from sigmacube.core.patch_variance import near_edge_inflation
 from sigmacube.core.rank import count_signal, noise_edge
 from sigmacube.core.solvers.base import PatchSolution
@@ -18,8 +19,7 @@ __all__ = ["Factors", "Selection", "known_bands"]
 
 # Windows overlap so much that their errors are nearly the same noise seen through different
 # subspaces; the best mean leans on the best windows, more than inverse variances would. The fourth
-# power of the precision was the best of those tried (decision record 0003).
-PRECISION_POWER = 4
+# power of the precision was the best of those tried (decision record 0003), see `pixel_weights`.
 MISFIT_MARGIN = 15.0
 # Fewer kept elements of a band than this multiple of the rank do not tell what the band is.
 ELEMENTS_PER_COMPONENT = 1.5
@@ -143,6 +143,7 @@ class Factors:
         *,
         finite_noise: bool,
         weighting: str,
+        run: ParallelMap,
     ) -> Factors:
         """Stack the solutions of all windows, given as [window row][band window][window col]."""
         rows, cols, bands = grid.window
@@ -153,8 +154,9 @@ class Factors:
         right = np.zeros((*shape, most, bands))
         values = np.zeros((*shape, most))
         residual = np.empty(shape)
-        for i, row in enumerate(solutions):
-            for k, line in enumerate(row):
+
+        def fill(i: int) -> None:
+            for k, line in enumerate(solutions[i]):
                 for j, solution in enumerate(line):
                     r = solution.rank
                     left[i, k, j, :r] = solution.left.T.reshape(r, rows, cols)
@@ -163,6 +165,8 @@ class Factors:
                         right[i, k, j, :r, ~known_bands(solution.kept, r)] = 0
                     values[i, k, j, :r] = solution.singular_values
                     residual[i, k, j] = solution.residual
+
+        run(fill, range(len(solutions)))
         return cls(
             grid, noise, left, right, values, residual, energy, n_valid, finite_noise, weighting,
             selection=Selection.stack(grid, solutions),
@@ -312,7 +316,8 @@ class Factors:
         a = self.signal_leverage
         b = np.maximum(self.n_signal, 1)[..., None, None] / self.grid.bands.size
         variance = a + b - a * b + self.noise_power[..., None, None]
-        return (variance + self.misfit) ** -PRECISION_POWER
+        variance += self.misfit
+        return 1 / np.square(np.square(variance))  # the power of a float takes ten times as long
 
     @cached_property
     def weight_sum(self) -> np.ndarray:

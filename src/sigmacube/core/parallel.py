@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Protocol
 
 __all__ = ["ParallelMap", "default_workers", "parallel"]
@@ -20,7 +21,7 @@ class ParallelMap(Protocol):
         items: Iterable,
         done: Callable[[int], None] | None = None,
     ) -> list:
-        """Return ``[function(item) for item in items]``; ``done(n)`` as the n-th is ready."""
+        """Return ``[function(item) for item in items]``; ``done(n)`` when n of them are ready."""
         ...
 
 
@@ -34,7 +35,8 @@ def parallel(workers: int | None = None) -> Iterator[ParallelMap]:
     """Yield ``run(function, items, done=None)``, which maps a function over items in threads.
 
     BLAS is held to one thread: on matrices as small as a window two are slower than one. Results
-    come in the order of the items, and ``done(n)`` is called as the n-th of them is ready.
+    come in the order of the items. ``done(n)`` is called from this thread now and then, and in the
+    end, with the number of those that are ready.
 
     Examples
     --------
@@ -51,24 +53,52 @@ def parallel(workers: int | None = None) -> Iterator[ParallelMap]:
         if count == 1:
             yield _in_turn
             return
-        pool = ThreadPoolExecutor(count)
-
-        def run(
-            function: Callable[[Any], Any],
-            items: Iterable,
-            done: Callable[[int], None] | None = None,
-        ) -> list:
-            results = []
-            for result in pool.map(function, items):
-                results.append(result)
-                if done is not None:
-                    done(len(results))
-            return results
-
+        pool = ThreadPoolExecutor(count - 1)
         try:
-            yield run
+            yield partial(_among, pool, count - 1)
         finally:
             pool.shutdown(cancel_futures=True)
+
+
+def _among(
+    pool: ThreadPoolExecutor,
+    helpers: int,
+    function: Callable[[Any], Any],
+    items: Iterable,
+    done: Callable[[int], None] | None = None,
+) -> list:
+    """Map a function over items in this thread and helpers; each takes the next item in turn.
+
+    One future per item would wake this thread for every one of them, which costs more than many a
+    small item itself.
+    """
+    items = list(items)
+    results: list[Any] = [None] * len(items)
+    finished: list[int] = []
+    turns = iter(range(len(items)))  # `next` of it is one step for the interpreter
+
+    def work(report: Callable[[int], None] | None = None) -> None:
+        try:
+            for turn in turns:
+                results[turn] = function(items[turn])
+                finished.append(turn)
+                if report is not None:
+                    report(len(finished))
+        except BaseException:
+            for _ in turns:  # nothing is left for the others
+                pass
+            raise
+
+    tasks = [pool.submit(work) for _ in range(min(helpers, len(items) - 1))]
+    try:
+        work(done)
+    finally:
+        wait(tasks)
+    for task in tasks:
+        task.result()
+    if done is not None and items:
+        done(len(items))
+    return results
 
 
 def _in_turn(

@@ -7,11 +7,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from sigmacube.core.noise import SEGMENT, Noise
+from sigmacube.core.parallel import ParallelMap
 from sigmacube.core.signal_noise import SignalNoise
 from sigmacube.core.windows import WindowGrid
 
 __all__ = ["Scene", "mean_spectrum", "valid_elements", "valid_parts"]
 
+# Rows that are whitened at a time.
+STRIP = 8
 NO_VALUE = "Invalid cube: no value is finite and unmasked. There must be some."
 NO_PIXEL = (
     "Invalid cube: no pixel is valid in all bands that hold data. Mask bands that are mostly "
@@ -95,9 +98,16 @@ class Scene:
         """(row, col) factor of every pixel on its noise; None where all are alike."""
         return None if self.all_scale is None else self.all_scale[:, self.cols]
 
-    def whitened(self) -> np.ndarray:
+    def whitened(self, run: ParallelMap) -> np.ndarray:
         """Return the valid bands as float64 with unit noise, zero where values are masked."""
-        return np.ascontiguousarray(self.noise.whiten(self._known())[:, self.cols])
+        known = self._known()
+        white = np.empty((len(known), len(range(known.shape[1])[self.cols]), known.shape[2]))
+
+        def fill(rows: slice) -> None:
+            white[rows] = self.noise.whiten(known[rows])[:, self.cols]
+
+        run(fill, [slice(start, start + STRIP) for start in range(0, len(known), STRIP)])
+        return white
 
     def scaled(self) -> np.ndarray:
         """Return the valid bands over their noise, without regard to its correlation."""

@@ -24,7 +24,7 @@ PILOTS = 3
 GUARDS = 3
 MULTIPLE = 4
 # Blocks of rows that symmetric matrices are computed in, each up to the diagonal.
-STAIRS = 3
+STAIRS = 4
 # Beyond this share of the bands a block of directions costs more than LAPACK.
 LARGEST_BLOCK = 1 / 12
 # Bytes of the Gram matrices of windows that are solved together. More of them leave the processor's
