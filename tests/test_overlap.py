@@ -8,6 +8,7 @@ import pytest
 import oracles
 import sigmacube as sc
 from conftest import low_rank_cube
+from sigmacube.core import overlap
 from sigmacube.core.overlap import pool_noise_correlation
 from sigmacube.core.parallel import parallel
 
@@ -50,6 +51,20 @@ def combinations() -> list[tuple[str, str]]:
 @pytest.mark.parametrize("weights", ["precision", "uniform"])
 def test_std_equals_pair_loop(grid: str, kind: str, weights: str) -> None:
     result = solve(grid, kind, weights=weights)
+    expected = oracles.exact_std(result.error_model.factors)
+    np.testing.assert_allclose(result.std, expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("step", [(4, 3), (3, 3), (5, 2), (9, 5)])
+@pytest.mark.parametrize("room", [1, 10, 20, 50])
+def test_std_equals_pair_loop_when_pairs_are_held_for_few_rows(
+    step: tuple[int, int], room: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Cells at both ends of the rows are wider than the others: they must not share a patch.
+    monkeypatch.setattr(overlap, "ROOM", room * 1000)
+    rng = np.random.default_rng(5)
+    noisy = sc.synthetic.add_noise(low_rank_cube((61, 12, 5), 2, rng), 0.05, rng=rng)
+    result = sc.denoise(noisy, 0.05, window=(10, 6), step=step)
     expected = oracles.exact_std(result.error_model.factors)
     np.testing.assert_allclose(result.std, expected, rtol=1e-6)
 

@@ -169,11 +169,11 @@ class Block:
             for axis, (start, stop) in ((grid.rows, self.rows), (grid.cols, self.cols))
         )  # type: ignore[return-value]
 
-    def patches(self, grid: WindowGrid, highest: int | None = None) -> list[_Patch]:
+    def patches(self, grid: WindowGrid, most_rows: int | None = None) -> list[_Patch]:
         """Return the cells of a grid that belong to the block as products of rows and columns.
 
-        Cells of one patch have the same shape and as many windows each; ``highest`` is the largest
-        number of rows of them.
+        Cells of one patch have the same shape and as many windows each, which lie in no more than
+        ``most_rows`` window rows.
         """
         row_groups, col_groups = (
             axis.groups_within(*(edge - axis.origin for edge in ends))
@@ -185,10 +185,25 @@ class Block:
                 windows = rows.windows.shape[1] * cols.windows.shape[1] * len(grid.bands)
                 size = 2 * windows * (windows + 1) * rows.width * cols.width  # of one cell
                 height = max(PATCH // (size * len(cols.cells)), 1)
-                height = height if highest is None else min(height, highest)
-                for first in range(0, len(rows.cells), height):
-                    patches.append((rows.part(slice(first, first + height)), cols))
+                patches += [(rows.part(part), cols) for part in _cuts(rows, height, most_rows)]
         return patches
+
+
+def _cuts(rows: CellGroup, height: int, most_rows: int | None) -> Iterator[slice]:
+    """Yield up to ``height`` cells at a time, with windows in no more than ``most_rows`` rows."""
+    first = 0
+    for stop in range(1, len(rows.cells) + 1):
+        is_last = stop == len(rows.cells)
+        if (
+            is_last
+            or stop - first == height
+            or (
+                most_rows is not None
+                and rows.windows[stop, -1] >= rows.windows[first, 0] + most_rows
+            )
+        ):
+            yield slice(first, stop)
+            first = stop
 
 
 def blocks_over(
@@ -380,7 +395,7 @@ def fill_with_pairs(
     grid = scene.factors.grid
     at_once = _Pairs.rows_at_once(scene, sides)
     pairs = _Pairs.create(scene, at_once, sides)
-    patches = block.patches(grid, highest=at_once - grid.rows.reach)
+    patches = block.patches(grid, at_once)
     for first, stop, stage in _in_stages(patches, at_once):
         pairs.hold(scene.lines.of_rows(first, stop), run)
         run(partial(fill, pairs), stage)
