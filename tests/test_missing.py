@@ -159,6 +159,67 @@ def test_correlated_noise(truth: np.ndarray, solver: str) -> None:
     assert np.mean(error[holes] <= 1.96 * result.std[holes]) > 0.88
 
 
+def strong_signal(
+    noise: float, holes: np.ndarray, uneven: bool = False
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return truth of rank two, an observation with holes, and its noise covariance."""
+    rng = np.random.default_rng(0)
+    bands = np.arange(holes.shape[2])
+    spectra = rng.uniform(0.1, 1, (2, len(bands))) + np.sin(np.outer([1, 2], bands) / 3)
+    truth = rng.uniform(0.2, 1.5, (*holes.shape[:2], 2)) @ spectra
+    std = noise * (rng.uniform(0.5, 2, len(bands)) if uneven else np.ones(len(bands)))
+    covariance = np.outer(std, std) * 0.6 ** np.abs(bands[:, None] - bands)
+    observed = sc.synthetic.add_noise(truth, covariance, rng=rng)
+    return truth, np.where(holes, np.nan, observed), covariance
+
+
+@pytest.mark.parametrize("solver", ["svd", "robust"])
+@pytest.mark.parametrize("noise", [0.03, 0.01, 0.001])
+def test_correlated_noise_far_below_the_signal(noise: float, solver: str) -> None:
+    """A first fill off by signal, not noise, must not be kept as components of its own."""
+    holes = np.random.default_rng(1).random((30, 30, 24)) < 0.03
+    truth, observed, covariance = strong_signal(noise, holes)
+    result = sc.denoise(observed, covariance, window=12, step=6, solver=solver)
+    z = (result.estimate - truth) / result.std
+    assert np.median(result.ranks) == 2
+    for which in (holes, ~holes):
+        assert np.sqrt(np.mean(z[which] ** 2)) == pytest.approx(1, abs=0.15)
+
+
+@pytest.mark.parametrize("noise", [0.01, 1e-4])
+def test_correlated_uneven_noise_settles_at_a_fixed_rank(noise: float) -> None:
+    holes = np.random.default_rng(1).random((22, 25, 12)) < 0.2
+    truth, observed, covariance = strong_signal(noise, holes, uneven=True)
+    result = sc.denoise(observed, covariance, window=8, step=3, rank=2)
+    z = (result.estimate - truth) / result.std
+    for which in (holes, ~holes):
+        assert np.sqrt(np.mean(z[which] ** 2)) == pytest.approx(1, abs=0.2)
+
+
+@pytest.mark.parametrize("rank", [2, "auto"])
+def test_bands_that_whole_windows_miss_leave_the_others_alone(rank: int | str) -> None:
+    holes = np.zeros((24, 26, 12), dtype=bool)
+    holes[5:17, 6:18, 3:5] = True
+    truth, observed, covariance = strong_signal(0.01, holes)
+    result = sc.denoise(observed, covariance, window=8, step=4, rank=rank)
+    z = ((result.estimate - truth) / result.std)[5:17, 6:18]
+    assert np.all(np.sqrt(np.mean(z**2, axis=(0, 1))) < 1.5)  # 40 where bands were mixed up
+
+
+@pytest.mark.parametrize(("bands", "left"), [(20, 3), (80, 3), (80, 0)])
+def test_a_window_may_have_fewer_pixels_than_the_rank(bands: int, left: int) -> None:
+    rng = np.random.default_rng(0)
+    truth = rng.uniform(0.2, 1.5, (24, 24, 3)) @ rng.uniform(0.1, 1, (3, bands))
+    observed = truth + rng.normal(scale=0.02, size=truth.shape)
+    mask = np.ones((24, 24), dtype=bool)
+    mask[:8, :8] = False
+    mask[0, :left] = True
+    result = sc.denoise(observed, 0.02, window=8, step=4, rank=4, mask=mask)
+    z = (result.estimate - truth) / result.std
+    np.testing.assert_array_equal(np.isfinite(z).all(axis=2), mask)
+    assert np.sqrt(np.nanmean(z**2)) == pytest.approx(1, abs=0.1)
+
+
 @pytest.mark.parametrize("solver", ["svd", "robust"])
 def test_workers_do_not_change_the_result(
     noisy: np.ndarray, holes: np.ndarray, solver: str

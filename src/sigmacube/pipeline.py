@@ -599,7 +599,8 @@ def _for_noise(solve: Solver, rank: int | str, survey: Survey) -> Solver:
         return solve
     if aside:
         return CorrelatedSolver(survey.model, fit=SvdSolver(rank), select=solve)
-    return CorrelatedSolver(survey.model, fit=solve)
+    start = SvdSolver(solve.rank) if isinstance(solve, SvdSolver) else None
+    return CorrelatedSolver(survey.model, fit=solve, start=start)
 
 
 def settle_noise(

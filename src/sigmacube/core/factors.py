@@ -161,7 +161,7 @@ class Factors:
                     r = solution.rank
                     left[i, k, j, :r] = solution.left.T.reshape(r, rows, cols)
                     right[i, k, j, :r] = solution.right.T
-                    if solution.kept is not None:
+                    if solution.kept is not None and noise.is_diagonal:
                         right[i, k, j, :r, ~known_bands(solution.kept, r)] = 0
                     values[i, k, j, :r] = solution.singular_values
                     residual[i, k, j] = solution.residual
@@ -200,6 +200,23 @@ class Factors:
             None if self.stored_weights is None else self.stored_weights[i, :, j],
             None if self.selection is None else self.selection.select(grid, rows, cols),
         )
+
+    @cached_property
+    def output_rows(self) -> np.ndarray:
+        """(I, K, J, rank, bands) rows of V on the bands, over their noise std.
+
+        Zero for bands that a window does not know. Whitening mixes the bands, so that V itself has
+        no rows of single bands where the noise is correlated.
+        """
+        if self.noise.is_diagonal:
+            return self.right
+        rows = np.swapaxes(self.noise.output_rows(np.swapaxes(self.right, -1, -2)), -1, -2)
+        if self.selection is not None:
+            for window in self.selection.packed:
+                kept = self.selection.kept(window)
+                if kept is not None:
+                    rows[window][:, ~known_bands(kept, int(self.ranks[window]))] = 0
+        return rows
 
     @cached_property
     def ranks(self) -> np.ndarray:

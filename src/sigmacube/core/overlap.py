@@ -333,16 +333,14 @@ class _BandCell:
 
     @classmethod
     def create(cls, factors: Factors, cell: int) -> _BandCell:
-        axis, rows = factors.grid.bands, factors.right
-        if not factors.noise.is_diagonal:
-            rows = np.swapaxes(factors.noise.output_rows(np.swapaxes(rows, -1, -2)), -1, -2)
+        axis = factors.grid.bands
         bands = slice(int(axis.edges[cell]), int(axis.edges[cell + 1]))
         first, count = int(axis.first[cell]), int(axis.count[cell])
         ks = slice(first, first + count)
         lines = _LineIndex(factors.grid, first, count)
         return cls(factors, lines, bands, _lines(factors.left[:, ks]),
                    _lines(factors.singular_values[:, ks]),
-                   _on_bands(factors, rows, first, count, bands),
+                   _on_bands(factors, factors.output_rows, first, count, bands),
                    _lines(factors.pixel_weights[:, ks]))  # fmt: skip
 
     @property

@@ -15,10 +15,11 @@ import numpy as np
 from sigmacube.core.noise import Noise
 from sigmacube.core.solvers.base import PatchSolution, Solver
 from sigmacube.core.solvers.m_estimate import fill_bands
+from sigmacube.core.solvers.svd import SvdSolver
 
 __all__ = ["CorrelatedSolver"]
 
-MAX_FILLS = 50
+MAX_FILLS = 200
 TOLERANCE = 2e-3
 # Below one, so that the fill of neighbouring elements settles where their noise is alike.
 DAMPING = 0.5
@@ -37,11 +38,15 @@ class CorrelatedSolver:
     select
         Solver of scaled patches that decides which elements to keep; None keeps all that are
         there.
+    start
+        Solver of scaled patches whose estimate missing elements start from; those of the band's
+        mean would rise above the noise edge and stay.
     """
 
     noise: Noise
     fit: Solver
     select: Solver | None = None
+    start: SvdSolver | None = None
 
     takes_missing = True
 
@@ -58,7 +63,7 @@ class CorrelatedSolver:
     def __call__(self, patch: np.ndarray, *, missing: np.ndarray | None = None) -> PatchSolution:
         """Solve one patch (pixels, bands), each band scaled to unit noise."""
         kept = np.ones(patch.shape, dtype=bool) if missing is None else ~missing
-        filled = patch if missing is None else fill_bands(patch, missing)
+        filled = patch if missing is None else self._first_fill(patch, missing)
         if self.select is not None:
             options = {} if missing is None else {"missing": missing}
             chosen = self.select(patch, **options)
@@ -80,6 +85,11 @@ class CorrelatedSolver:
             if np.sqrt(np.sum(moved**2) / out.size) <= TOLERANCE:
                 break
         return self._with_selection(solution, filled, kept)
+
+    def _first_fill(self, patch: np.ndarray, missing: np.ndarray) -> np.ndarray:
+        if self.start is None:
+            return fill_bands(patch, missing)
+        return np.where(missing, self.start(patch, missing=missing).estimate, patch)
 
     def _with_selection(
         self, solution: PatchSolution, filled: np.ndarray, kept: np.ndarray

@@ -109,7 +109,7 @@ class SvdSolver:
     def _by_lapack(self, gram: np.ndarray, edge: float) -> tuple[np.ndarray, np.ndarray]:
         if self.rank == "auto":
             return leading_eigenpairs(gram, floor=edge**2)
-        values, vectors = leading_eigenpairs(gram, count=int(self.rank))
+        values, vectors = leading_eigenpairs(gram, count=min(int(self.rank), len(gram)))
         real = values > 1e-14 * values[0]  # a patch of lower rank than asked for
         return values[real], vectors[:, real]
 
