@@ -113,6 +113,7 @@ def command(source: str, output: str, **options: Any) -> None:
 def _check(source: str, output: str, options: dict[str, Any]) -> None:
     """Check what can be checked before the work starts."""
     from sigmacube import io
+    from sigmacube.io.atomic import check_not_input
 
     window, step = options["window"], options["step"]
     sides = [window] * 2 if isinstance(window, int) else list(window)
@@ -133,7 +134,10 @@ def _check(source: str, output: str, options: dict[str, Any]) -> None:
         if options["no_uncertainty"]:
             raise ValueError("--keep-factors keeps what sigma rests on; not with --no-uncertainty.")
         io.check_keeps_factors("standard_output.nc" if output == "-" else output)
+    noise = options["noise"] if isinstance(options["noise"], Path) else None
+    inputs = [source, options["mask"], noise]
     if uses_tiles(source, output, options):
+        check_not_input([output], inputs[1:])
         return  # the run itself checks its output, which it may have begun before
     if output == "-":
         if sys.stdout.isatty():
@@ -145,12 +149,7 @@ def _check(source: str, output: str, options: dict[str, Any]) -> None:
         rejected=options["solver"] != "svd",
         overwrite=options["overwrite"],
     )
-    given = Path(source)
-    parts = (given, given.with_suffix(".hdr"), given.with_name(f"{given.name}.hdr"))
-    inputs = {part.resolve() for part in parts if source != "-" and part.exists()}
-    for file in files:
-        if file.resolve() in inputs:
-            raise ValueError(f"{file} is part of the input. The output must have another name.")
+    check_not_input(files, inputs)
 
 
 def _noise(noise: Any, bands: int) -> Any:

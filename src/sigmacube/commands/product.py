@@ -67,12 +67,13 @@ def command(source: Path, output: Path | None, overwrite: bool, **options: Any) 
     """
     from sigmacube.console import quiet, table
     from sigmacube.io import product as files
-    from sigmacube.io.atomic import check_output
+    from sigmacube.io.atomic import check_not_input, check_output
 
     what = _what(options)
     target = output or source.with_name(f"{source.stem}_{what}.nc")
     files.check(("region",) if options["labels"] else ("row", "col"), target)
     check_output([target], overwrite=overwrite)
+    check_not_input([target], [source, options["labels"]])
     if _by_tiles(source, options):
         made = _make_tiles(source, target, overwrite, options)
     else:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from sigmacube.validation import Holdout
 
 _READING = ("variable", "axes", "bands", "scale", "nodata", "data")
+PICTURES = (".png", ".pdf", ".svg", ".jpg")
 _SOLVING = ("rank", "window", "step", "solver", "workers")
 
 
@@ -53,6 +54,11 @@ def command(source: str, method: str, **options: Any) -> None:
     from sigmacube import io
 
     solving = {key: options[key] for key in _SOLVING}
+    if options["plot"] is not None and options["plot"].suffix.lower() not in PICTURES:
+        raise ValueError(
+            f"{options['plot']}: a picture cannot have the suffix {options['plot'].suffix!r}. It "
+            f"must be one of {', '.join(PICTURES)}."
+        )
     if _by_tiles(source, method, options):
         _tell(_holdout_tiles(source, solving, options), options)
         return

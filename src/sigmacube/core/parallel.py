@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, Protocol
@@ -84,15 +84,18 @@ def _among(
                 finished.append(turn)
                 if report is not None:
                     report(len(finished))
-        except BaseException:
-            for _ in turns:  # nothing is left for the others
+        finally:
+            for _ in turns:  # after an error nothing is left for the others
                 pass
-            raise
 
-    tasks = [pool.submit(work) for _ in range(min(helpers, len(items) - 1))]
+    tasks: list[Future] = []
     try:
+        for _ in range(min(helpers, len(items) - 1)):
+            tasks.append(pool.submit(work))
         work(done)
     finally:
+        for _ in turns:
+            pass
         wait(tasks)
     for task in tasks:
         task.result()

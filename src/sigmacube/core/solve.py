@@ -124,7 +124,8 @@ def _solve_patch(
     """Solve one window; masked pixels leave the patch and come back as rows of zeros."""
     rows, cols, bands = grid.slices(*window)
     keep = valid[rows, cols].ravel()
-    patch = white[rows, cols, bands].reshape(len(keep), -1)
+    # In one order, whatever part of the scene this is: BLAS rounds differently in another.
+    patch = np.ascontiguousarray(white[rows, cols, bands].reshape(len(keep), -1))
     gone = None
     if missing is not None and missing[rows, cols, bands].any():
         gone = missing[rows, cols, bands].reshape(patch.shape)

@@ -21,7 +21,7 @@ from sigmacube.core.eigen import Certificate
 __all__ = ["iterate_above"]
 
 # By how much of the noise std an iteration that stops may still move the estimate.
-TOLERANCE = 1e-6
+TOLERANCE = 1e-7
 MAX_ROUNDS = 6
 MAX_DEGREE = 12
 # Digits by which the filter may let the strongest component outgrow the weakest.

@@ -9,7 +9,50 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-__all__ = ["staged", "check_output"]
+__all__ = ["check_not_input", "check_output", "staged"]
+
+
+def check_not_input(outputs: Sequence[str | Path], inputs: Sequence[str | Path | None]) -> None:
+    """Refuse to write over an input, by whatever name it goes; addresses are compared as they are.
+
+    Examples
+    --------
+    >>> check_not_input(["clean.nc"], ["noisy.nc", None])
+    >>> check_not_input(["clean.nc"], ["./clean.nc"])
+    Traceback (most recent call last):
+    ...
+    ValueError: clean.nc is part of the input. The output must have another name.
+    """
+    parts = [part for source in inputs if source is not None for part in _parts(source)]
+    for output in outputs:
+        if any(_is_within(place, part) for place in _parts(output)[:1] for part in parts):
+            raise ValueError(f"{output} is part of the input. The output must have another name.")
+
+
+def _parts(place: str | Path) -> list[Path | str]:
+    """Return a file or store and the ENVI headers that belong to it, or an address."""
+    if "://" in str(place):
+        return [str(place).rstrip("/")]
+    path = Path(place)
+    headers = [side for side in _headers(path) if side.exists()]
+    return [file.resolve() for file in (path, *headers)]
+
+
+def _is_within(place: Path | str, part: Path | str) -> bool:
+    """Tell whether two places are the same, or one is a store that the other lies in."""
+    if isinstance(place, str) or isinstance(part, str):
+        return place == part
+    return place == part or any(
+        outer.suffix == ".zarr" and outer in inner.parents
+        for outer, inner in ((place, part), (part, place))
+    )
+
+
+def _headers(path: Path) -> tuple[Path, ...]:
+    """Return where the header of an ENVI file may lie."""
+    if not path.name or path.name == "..":
+        return ()
+    return path.with_suffix(".hdr"), path.with_name(f"{path.name}.hdr")
 
 
 def check_output(finals: Sequence[Path], *, overwrite: bool) -> None:

@@ -20,7 +20,7 @@ import numpy as np
 from sigmacube.core.covariance import batch_side
 from sigmacube.core.windows import Axis, WindowGrid
 from sigmacube.io import product as files
-from sigmacube.io.atomic import check_output, remove
+from sigmacube.io.atomic import check_not_input, check_output, remove
 from sigmacube.io.opened import OpenedResult, ResultPart, open_result
 from sigmacube.io.zarr import library
 from sigmacube.products import Product, resample
@@ -105,6 +105,7 @@ def product_file(
     output = Path(output)
     files.check(("row", "col"), output)
     check_output([output], overwrite=overwrite)
+    check_not_input([output], [source])
     if (index is None) + (centres is None) + (aggregate is None) == 3:
         raise ValueError("Invalid request: give an index, centres with fwhm, or aggregate.")
     with open_result(source) as opened:

@@ -17,6 +17,7 @@ from sigmacube._version import __version__
 from sigmacube.core.parallel import parallel
 from sigmacube.core.survey import Survey, find_coverage
 from sigmacube.io import dataset as labelled
+from sigmacube.io.atomic import check_not_input
 from sigmacube.pipeline import Options, pool_correlation, sets_aside, take_survey
 from sigmacube.scale.execute import check_execution, run_tiles
 from sigmacube.scale.faults import passing
@@ -149,6 +150,7 @@ def denoise_file(
     wanted = None if tile is None else parse_tile(tile)
     origin = Origin(_absolute(source), dict(reading or {}), mask)
     output = _absolute(output)
+    _check_inputs(output, origin.place, options)
     folder = Folder(run_folder(output))
     settings = _settings(origin, output, options, noise, dtype, wanted)
     settings["keep_factors"] = keep_factors
@@ -250,6 +252,16 @@ def _is_renamed(folder: Folder, output: str) -> bool:
         return False
     made = folder.read("survey.npz") is not None and folder.read("created") is not None
     return made and not (folder.local / "cube.zarr").exists() and Path(output).exists()
+
+
+def _check_inputs(output: str, source: str, options: Options) -> None:
+    """Refuse an output that would replace the input."""
+    outputs: list[str | Path] = [output]
+    if not is_address(output):
+        outputs += io.output_files(
+            output, uncertainty=options.uncertainty, rejected=sets_aside(options), overwrite=True
+        )
+    check_not_input(outputs, [source])
 
 
 def _check_output(output: str, uncertainty: bool, rejected: bool, *, overwrite: bool) -> None:
