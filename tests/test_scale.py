@@ -6,6 +6,8 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -387,6 +389,54 @@ def test_killed_at_every_point_and_resumed(
         assert target.exists() == renamed, point
     assert not killer.run(source, target)
     resume.check(source, target, whole)
+
+
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="needs /proc to find processes")
+@pytest.mark.parametrize("blow", [signal.SIGKILL, signal.SIGTERM])
+def test_workers_end_with_the_run(tmp_path: Path, blow: signal.Signals) -> None:
+    source = tmp_path / "in.npy"
+    np.save(source, sc.synthetic.scene((60, 60, 8), rng=1).values)
+    code = "from sigmacube.cli import main; main()"
+    options = ["--noise", "0.05", "--window", "6", "--tile", "6x6", "--workers", "2"]
+    command = [sys.executable, "-c", code, "denoise", str(source), str(tmp_path / "a.zarr")]
+    with subprocess.Popen([*command, *options], stderr=subprocess.DEVNULL) as run:
+        workers: list[int] = []
+        for _ in range(300):
+            workers = _workers_of(run.pid)
+            if len(workers) == 2:
+                break
+            time.sleep(0.1)
+        time.sleep(0.5)
+        assert run.poll() is None
+        run.send_signal(blow)
+        run.wait(20)
+    assert len(workers) == 2
+    for _ in range(100):
+        if not any(_is_alive(pid) for pid in workers):
+            return
+        time.sleep(0.1)
+    raise AssertionError(f"workers {workers} outlived their run")
+
+
+def _workers_of(pid: int) -> list[int]:
+    """Return the processes that compute tiles for another one."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            parent = (folder / "stat").read_text().rpartition(")")[2].split()[1]
+            line = (folder / "cmdline").read_bytes()
+        except OSError:
+            continue
+        if int(parent) == pid and b"spawn_main" in line:
+            found.append(int(folder.name))
+    return found
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
 
 
 def test_killed_at_random_times(resume: Any, killer: Any, tmp_path: Path) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -58,13 +60,12 @@ def run_tiles(
 
 
 def _by_processes(place: str, numbers: list[int], workers: int, done: Done) -> None:
-    import multiprocessing
     from concurrent.futures import ProcessPoolExecutor, as_completed
     from concurrent.futures.process import BrokenProcessPool
 
     # A forked copy of a process with threads may hang; a fresh one reads all it needs itself.
     context = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(min(workers, max(len(numbers), 1)), context, _pin_threads)
+    pool = ProcessPoolExecutor(min(workers, max(len(numbers), 1)), context, _begin_worker)
     try:
         futures = [pool.submit(compute_tile, place, number) for number in numbers]
         for future in as_completed(futures):
@@ -81,11 +82,22 @@ def _by_processes(place: str, numbers: list[int], workers: int, done: Done) -> N
         pool.shutdown(cancel_futures=True)
 
 
-def _pin_threads() -> None:
-    """Hold BLAS of a worker to one thread, and leave Ctrl-C to the process that asked for it."""
+def _begin_worker() -> None:
+    """Hold BLAS of a worker to one thread, and leave Ctrl-C to the process that asked for it.
+
+    A worker ends with that process, however it ends: left alone it would wait for work for ever.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ[name] = "1"
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
 
 
 def _distributed() -> Any:
