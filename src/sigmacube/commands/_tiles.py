@@ -175,7 +175,10 @@ def _rows(outcome: Outcome, seconds: float) -> Iterator[tuple[str, str]]:
     yield "tiles", f"{outcome.tiles} of {outcome.tile[0]} x {outcome.tile[1]} pixels{before}"
     level = np.asarray(outcome.noise, dtype=float)
     level = np.sqrt(np.diag(level)) if level.ndim == 2 else level
-    yield "noise", f"median {np.median(level):.3g} ({outcome.noise_source})"
+    level = level if level.ndim == 0 or outcome.bands is None else level[outcome.bands]
+    source = outcome.noise_source
+    told = source if source == "given" else f"by {source}"
+    yield "noise", f"median {np.median(level):.3g} ({told})"
     ranks = outcome.ranks
     yield "rank", f"median {np.median(ranks):.0f}, from {ranks.min()} to {ranks.max()}"
     if outcome.factor_bytes:

@@ -27,8 +27,8 @@ def aggregate(
     size
         Side of the blocks in pixels, or (rows, cols).
     min_valid
-        Share of a block's pixels that must be valid; blocks with fewer are NaN. Blocks cut by the
-        edge of the scene count with what they have.
+        Share of a block's pixels that must be valid; blocks with fewer are NaN. Pixels beyond the
+        edge of the scene are not valid.
     workers
         Threads; the number of processors by default.
 

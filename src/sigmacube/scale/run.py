@@ -52,6 +52,8 @@ class Outcome:
     residual_ratio: np.ndarray | None = None
     factor_bytes: int = 0
     """Size of the window factors before compression, where they were kept."""
+    bands: np.ndarray | None = None
+    """Indices of the bands that hold data."""
 
 
 def denoise_file(
@@ -194,6 +196,7 @@ def _outcome(job: Job, output: str, computed: int) -> Outcome:
         maps["ranks"],
         maps["residual_ratio"],
         kept,
+        job.survey.bands,
     )
 
 
