@@ -19,9 +19,8 @@ import numpy as np
 
 import sigmacube as sc
 from sigmacube import products
-from sigmacube.core.expressions import parse
 from sigmacube.cube import Cube
-from sigmacube.products._indices import _find_bands, _Index, _second_order
+from sigmacube.products._indices import Index, _second_order
 from sigmacube.products._types import Product
 
 Make = Callable[[sc.DenoisedCube], Product]
@@ -182,10 +181,9 @@ def noise_free(result: sc.DenoisedCube, truth: Cube) -> sc.DenoisedCube:
 
 def unflagged_ndvi(result: sc.DenoisedCube) -> tuple[np.ndarray, np.ndarray]:
     """Return the delta method's sigma everywhere, also where the product refuses to give it."""
-    expression = parse(products.INDICES["ndvi"])
-    task = _Index(result, "ndvi", expression, _find_bands(result, expression, 20.0), np.inf, None)
+    task = Index.create(result, "ndvi", max_curvature=np.inf)
     values, covariance, _ = task._bands_with_errors(None)
-    jet = expression.evaluate(list(np.moveaxis(values, -1, 0)))
+    jet = task.expression.evaluate(list(np.moveaxis(values, -1, 0)))
     flags = products.index(result, "ndvi").flags
     assert flags is not None
     return np.sqrt(_second_order(jet, covariance)[0]), flags
