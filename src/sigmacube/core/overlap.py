@@ -179,6 +179,7 @@ class Block:
             axis.groups_within(*(edge - axis.origin for edge in ends))
             for axis, ends in ((grid.rows, self.rows), (grid.cols, self.cols))
         )
+        most_rows = len(grid.rows) if most_rows is None else most_rows
         patches = []
         for rows in row_groups:
             for cols in col_groups:
@@ -189,19 +190,13 @@ class Block:
         return patches
 
 
-def _cuts(rows: CellGroup, height: int, most_rows: int | None) -> Iterator[slice]:
+def _cuts(rows: CellGroup, height: int, most_rows: int) -> Iterator[slice]:
     """Yield up to ``height`` cells at a time, with windows in no more than ``most_rows`` rows."""
     first = 0
     for stop in range(1, len(rows.cells) + 1):
         is_last = stop == len(rows.cells)
-        if (
-            is_last
-            or stop - first == height
-            or (
-                most_rows is not None
-                and rows.windows[stop, -1] >= rows.windows[first, 0] + most_rows
-            )
-        ):
+        end = rows.windows[first, 0] + most_rows
+        if is_last or stop - first == height or rows.windows[stop, -1] >= end:
             yield slice(first, stop)
             first = stop
 
