@@ -18,8 +18,8 @@ from scipy.special import ndtri
 
 import sigmacube as sc
 from pages import markdown, put_tables
-from sigmacube.core.noise_estimation import fit_noise
-from sigmacube.validation import holdout
+from sigmacube.check.holdout import holdout
+from sigmacube.noise.estimation import fit_noise
 
 DATA = Path(__file__).resolve().parents[1].parent / "shared" / "data"
 COST_SHAPE = (145, 145, 200)

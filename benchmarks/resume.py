@@ -1,6 +1,6 @@
 """Kill runs over tiles, resume them, and compare the result with that of a run left in peace.
 
-Runs are killed (SIGKILL) at the instrumented points of `sigmacube.scale.faults` and at random
+Runs are killed (SIGKILL) at the instrumented points of `sigmacube.tiles.faults` and at random
 times, again and again until one comes to its end. Workers of a Dask cluster are killed too. After
 every run the arrays must be those of the whole cube, bit by bit, and nothing else may be left.
 """
@@ -25,8 +25,8 @@ import numpy as np
 import sigmacube as sc
 from sigmacube import io
 from sigmacube.io.atomic import remove
-from sigmacube.scale import denoise_file, execute
-from sigmacube.scale.faults import POINTS
+from sigmacube.tiles import denoise_file, execute
+from sigmacube.tiles.faults import POINTS
 
 SHAPE = (46, 37, 12)
 SETTINGS: dict[str, Any] = {"noise": 0.05, "window": 5, "step": 2}
@@ -38,8 +38,8 @@ SERVER = """
 import json, os, signal, sys, time
 import dask.array, xarray, zarr, h5netcdf, rasterio
 import xarray.backends.zarr, xarray.backends.h5netcdf_
-from sigmacube.scale import denoise_file
-import sigmacube.io.labelled, sigmacube.io.rasters, sigmacube.scale.lazy
+from sigmacube.tiles import denoise_file
+import sigmacube.io.labelled, sigmacube.io.rasters, sigmacube.tiles.lazy
 print("ready", flush=True)
 for line in sys.stdin:
     task = json.loads(line)

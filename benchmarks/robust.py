@@ -22,7 +22,7 @@ from threadpoolctl import threadpool_limits
 import sigmacube as sc
 from bench import load_scene
 from pages import markdown, put_tables
-from sigmacube.core.solvers import GoDecSolver, SemiSoftGoDecSolver
+from sigmacube.core.lowrank.solvers import GoDecSolver, SemiSoftGoDecSolver
 from sigmacube.core.windows import WindowGrid
 
 LEVELS = (0.05, 0.075, 0.1, 0.125)

@@ -85,7 +85,7 @@ def rate_table(figures: dict[str, float]) -> None:
 
 
 def memory_table(folder: Path, memory: str, sizes: list[float], figures: dict[str, float]) -> None:
-    from sigmacube.scale.tiles import parse_memory
+    from sigmacube.tiles.plan import parse_memory
 
     limit = parse_memory(memory)
     for size in sizes:
@@ -135,7 +135,7 @@ def worker_table(folder: Path, side: int, figures: dict[str, float]) -> None:
 def product_table(folder: Path, memory: str, size: float, figures: dict[str, float]) -> None:
     """Peak memory of keeping factors, and of products and a check made tile by tile."""
     from sigmacube.io.opened import open_result
-    from sigmacube.scale.tiles import parse_memory
+    from sigmacube.tiles.plan import parse_memory
 
     limit, side, needed = parse_memory(memory), 160, 0.0
     while needed < size * limit:
@@ -215,8 +215,8 @@ def write_cube(path: Path, side: int) -> Path:
 CHILD = """
 import json, sys, time
 from pathlib import Path
-from sigmacube.scale import denoise_file
-import sigmacube.scale.run as run
+from sigmacube.tiles import denoise_file
+import sigmacube.tiles.run as run
 spent = [0.0]
 inner = run.run_tiles
 def timed(*arguments, **options):

@@ -13,7 +13,7 @@ import numpy as np
 import sigmacube as sc
 from sigmacube import io
 from sigmacube.io.atomic import remove
-from sigmacube.scale import denoise_file
+from sigmacube.tiles import denoise_file
 
 SHAPE = (61, 53, 20)
 SETTINGS: dict[str, Any] = {"noise": 0.05, "window": 5, "step": 2}

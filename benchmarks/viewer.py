@@ -94,7 +94,7 @@ def measure(path: Path, clicks: int) -> None:
     from bokeh.document import Document as BokehDocument
 
     from sigmacube.io.pieces import open_result
-    from sigmacube.viewer.app import Document
+    from sigmacube.show.viewer.app import Document
 
     print(f"load of this machine             {os.getloadavg()[0]:7.1f} on {os.cpu_count()} cores")
     before = memory()

@@ -6,7 +6,7 @@ from itertools import product
 
 import numpy as np
 
-from sigmacube.core.factors import Factors
+from sigmacube.core.lowrank.factors import Factors
 
 
 def windows_of(factors: Factors) -> list[tuple[int, int, int]]:

@@ -14,7 +14,7 @@ pytest.importorskip("playwright")
 from playwright import sync_api
 
 from sigmacube.io import read_result
-from sigmacube.report import write_report
+from sigmacube.show.report import write_report
 from viewing import SHAPE, Running, make_result
 
 pytestmark = pytest.mark.browser

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sigmacube.core.eigen import all_below, leading_eigenpairs
+from sigmacube.core.lowrank.eigen import all_below, leading_eigenpairs
+from sigmacube.core.lowrank.iteration import iterate_above
 from sigmacube.core.rank import noise_edge
-from sigmacube.core.subspace import iterate_above
 
 
 def patch(strengths: tuple[float, ...], rng: np.random.Generator, n: int = 200, p: int = 90):
@@ -134,7 +134,7 @@ def test_nothing_above_the_floor_gives_nothing(size: int) -> None:
 
 def test_a_fresh_workspace_survives_a_range_without_eigenvalues():
     """LAPACK reads integers that it has not set there: garbage among them must not crash it."""
-    from sigmacube.core import eigen
+    from sigmacube.core.lowrank import eigen
 
     assert not eigen._Workspace(40).integers.any()
     gram = np.diag(np.arange(1.0, 41.0))

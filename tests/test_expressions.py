@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sigmacube.core.expressions import LONGEST, parse
+from sigmacube.products.expressions import LONGEST, parse
 
 GOOD = [
     "(b842 - b665) / (b842 + b665)",

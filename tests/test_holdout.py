@@ -11,9 +11,9 @@ from click.testing import CliRunner
 
 import sigmacube as sc
 from conftest import low_rank_cube
-from sigmacube.core.leave_one_out import SolvedScene, leave_one_out, partition
+from sigmacube.check.holdout import holdout
+from sigmacube.check.leave_one_out import SolvedScene, leave_one_out, partition
 from sigmacube.core.windows import Axis
-from sigmacube.validation import holdout
 
 NOISE = 0.03
 

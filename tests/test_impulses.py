@@ -7,7 +7,7 @@ import pytest
 
 import sigmacube as sc
 from conftest import scale_bands
-from sigmacube.core.solvers import SemiSoftGoDecSolver
+from sigmacube.core.lowrank.solvers import SemiSoftGoDecSolver
 
 NOISE = 0.04
 

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 import sigmacube as sc
 from sigmacube.cli import main
-from sigmacube.scale import denoise_file
+from sigmacube.tiles import denoise_file
 
 
 @pytest.fixture(scope="module")

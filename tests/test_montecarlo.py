@@ -13,11 +13,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sigmacube.core.solvers import PatchSolution, SvdSolver
+from sigmacube.check.montecarlo import MonteCarlo, judge, monte_carlo
+from sigmacube.check.montecarlo.judging import binomial_limits, ratio_limit, shapiro_p
+from sigmacube.check.montecarlo.trials import make_trials
+from sigmacube.core.lowrank.solvers import PatchSolution, SvdSolver
 from sigmacube.cube import Cube
-from sigmacube.montecarlo import MonteCarlo, judge, monte_carlo
-from sigmacube.montecarlo.judging import binomial_limits, ratio_limit, shapiro_p
-from sigmacube.montecarlo.trials import make_trials
 from sigmacube.pipeline import denoise
 
 NOISE, TRIALS, WINDOW = 0.02, 30, 10
@@ -111,7 +111,7 @@ def test_blocks_do_not_matter(truth, tmp_path, monkeypatch):
     trials = make_trials(truth, NOISE, tmp_path / "t", count=5, options=OPTIONS)
     trials.run(workers=1)
     whole = judge(trials, sample=20)
-    monkeypatch.setattr("sigmacube.montecarlo.judging.BLOCK_BYTES", 5 * 4 * 777)
+    monkeypatch.setattr("sigmacube.check.montecarlo.judging.BLOCK_BYTES", 5 * 4 * 777)
     parts = judge(trials, sample=20)
     assert parts.coverage == pytest.approx(whole.coverage, abs=1e-12)
     np.testing.assert_array_equal(parts.sample_z, whole.sample_z)
@@ -145,7 +145,7 @@ def test_generator_as_seed(truth):
 
 
 def test_memory_does_not_grow_with_trials(truth, tmp_path, monkeypatch):
-    monkeypatch.setattr("sigmacube.montecarlo.judging.BLOCK_BYTES", 1 << 18)
+    monkeypatch.setattr("sigmacube.check.montecarlo.judging.BLOCK_BYTES", 1 << 18)
 
     def peak(count: int) -> int:
         tracemalloc.start()
@@ -173,7 +173,7 @@ def test_checkpoint_is_taken_up_and_extended(truth, tmp_path, monkeypatch):
     def fail(*args: object, **kwargs: object) -> None:
         raise AssertionError("nothing is left to denoise")
 
-    monkeypatch.setattr("sigmacube.montecarlo.trials.denoise", fail, raising=True)
+    monkeypatch.setattr("sigmacube.check.montecarlo.trials.denoise", fail, raising=True)
     # The options are checked against the signature of denoise, which is gone: none given here.
     again = make_trials(truth, NOISE, folder, count=6)
     assert again.fingerprint()["truth"] == json.loads((folder / "run.json").read_text())["truth"]
@@ -197,7 +197,7 @@ def test_killed_run_goes_on(truth, tmp_path):
     np.save(tmp_path / "truth.npy", truth)
     folder = tmp_path / "run"
     code = (
-        "import numpy as np; from sigmacube.montecarlo import monte_carlo\n"
+        "import numpy as np; from sigmacube.check.montecarlo import monte_carlo\n"
         f"monte_carlo(np.load({str(tmp_path / 'truth.npy')!r}), {NOISE}, trials=2000, workers=1,"
         f" checkpoint={str(folder)!r}, window={WINDOW}, step=5)"
     )
@@ -270,7 +270,7 @@ def test_too_little_disk_is_told_beforehand(truth, monkeypatch):
     import shutil
 
     monkeypatch.setattr(
-        "sigmacube.montecarlo.trials.shutil.disk_usage",
+        "sigmacube.check.montecarlo.trials.shutil.disk_usage",
         lambda folder: shutil._ntuple_diskusage(10, 10, 1000),
     )
     with pytest.raises(ValueError, match="Name a folder on a larger disk"):

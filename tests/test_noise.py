@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sigmacube.core.noise import Noise
+from sigmacube.core.whitening import Noise
 
 COVARIANCE = np.array([[4.0, 1.0, 0.5], [1.0, 2.0, 0.3], [0.5, 0.3, 1.0]])
 

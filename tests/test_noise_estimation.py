@@ -15,12 +15,12 @@ from scipy.special import ndtri
 
 import sigmacube as sc
 from conftest import low_rank_cube, scale_bands
-from sigmacube.core.band_correlation import correlation_by_lag, correlation_matrix, fit_complement
-from sigmacube.core.band_screen import screen_bands, smallest_step
-from sigmacube.core.noise_differences import second_differences
-from sigmacube.core.noise_estimation import estimate_noise, fit_noise
-from sigmacube.core.noise_report import noise_report, stripe_strength
-from sigmacube.core.signal_noise import SignalNoise
+from sigmacube.noise.band_correlation import correlation_by_lag, correlation_matrix, fit_complement
+from sigmacube.noise.band_screen import screen_bands, smallest_step
+from sigmacube.noise.differences import second_differences
+from sigmacube.noise.estimation import estimate_noise, fit_noise
+from sigmacube.noise.signal_noise import SignalNoise
+from sigmacube.noise.summary import noise_report, stripe_strength
 
 KINDS = ("scalar", "per band", "correlated", "signal")
 

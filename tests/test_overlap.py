@@ -8,8 +8,8 @@ import pytest
 import oracles
 import sigmacube as sc
 from conftest import low_rank_cube
-from sigmacube.core import overlap
-from sigmacube.core.overlap import pool_noise_correlation
+from sigmacube.core.lowrank import overlap
+from sigmacube.core.lowrank.overlap import pool_noise_correlation
 from sigmacube.core.parallel import parallel
 
 GRIDS = {

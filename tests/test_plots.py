@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from matplotlib.axes import Axes
 
-from sigmacube import plots
 from sigmacube.cube import Cube
 from sigmacube.result import DenoisedCube
+from sigmacube.show import plots
 
 SHAPE = (22, 31, 12)
 WAVELENGTHS = np.linspace(400, 950, SHAPE[2])

@@ -13,7 +13,7 @@ import sigmacube as sc
 from conftest import low_rank_cube
 from sigmacube import io, products
 from sigmacube.cli import main
-from sigmacube.core.regions import region_covariance
+from sigmacube.core.lowrank.regions import region_covariance
 
 SHAPE = (26, 31, 40)
 NOISE = 0.015

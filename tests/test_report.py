@@ -13,10 +13,10 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 
-from sigmacube import plots, report
 from sigmacube.io.pieces import open_result
-from sigmacube.report import write_report
-from sigmacube.summary import key_figures, repr_html
+from sigmacube.show import plots, report
+from sigmacube.show.report import write_report
+from sigmacube.show.summary import key_figures, repr_html
 from viewing import SHAPE, make_result
 
 

@@ -19,15 +19,15 @@ import sigmacube as sc
 from sigmacube import io
 from sigmacube.core import windows
 from sigmacube.core.parallel import parallel
-from sigmacube.core.survey import Coverage, SettledNoise, Survey, reader
 from sigmacube.core.windows import WindowGrid
 from sigmacube.pipeline import Options, per_window, pool_correlation, solve_part, take_survey
 from sigmacube.result import DenoisedCube
-from sigmacube.scale import denoise_file
-from sigmacube.scale.execute import run_tiles
-from sigmacube.scale.faults import POINTS
-from sigmacube.scale.job import open_job
-from sigmacube.scale.tiles import TileGrid, choose_tile, parse_memory, parse_tile
+from sigmacube.survey import Coverage, SettledNoise, Survey, reader
+from sigmacube.tiles import denoise_file
+from sigmacube.tiles.execute import run_tiles
+from sigmacube.tiles.faults import POINTS
+from sigmacube.tiles.job import open_job
+from sigmacube.tiles.plan import TileGrid, choose_tile, parse_memory, parse_tile
 
 pytest.importorskip("zarr")
 pytest.importorskip("distributed")
@@ -205,8 +205,8 @@ def test_rejected_elements_are_written(output: str, tmp_path: Path) -> None:
 
 def test_large_scenes_sample_the_same_noise_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Beyond the size of a mosaic and of a block, survey and pooled correlation are sampled."""
-    monkeypatch.setattr("sigmacube.core.survey.MOSAIC", 40)
-    monkeypatch.setattr("sigmacube.core.survey.STREAMED", 20_000)
+    monkeypatch.setattr("sigmacube.survey.MOSAIC", 40)
+    monkeypatch.setattr("sigmacube.survey.STREAMED", 20_000)
     cube = np.nan_to_num(noisy_cube())
     cube[..., 3] = np.nan
     expected = sc.denoise(cube, None, rank=3, **WINDOW)
@@ -317,7 +317,7 @@ def test_a_cluster_without_workers_is_reported(
 ) -> None:
     import distributed
 
-    monkeypatch.setattr("sigmacube.scale.execute.PATIENCE", 0.5)
+    monkeypatch.setattr("sigmacube.tiles.execute.PATIENCE", 0.5)
     with (
         distributed.LocalCluster(n_workers=0, dashboard_address=":0", silence_logs=50) as empty,
         pytest.raises(RuntimeError, match=r"no workers .*--resume"),
@@ -330,7 +330,7 @@ def test_dask_arrays_give_lazy_results(cube: np.ndarray, whole: DenoisedCube) ->
     import dask.array as da
     import xarray as xr
 
-    from sigmacube.scale.lazy import denoise_lazily
+    from sigmacube.tiles.lazy import denoise_lazily
 
     reads: list[int] = []
 

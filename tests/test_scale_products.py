@@ -11,12 +11,12 @@ from click.testing import CliRunner
 
 import sigmacube as sc
 from sigmacube import io, products
+from sigmacube.check.holdout_tiles import holdout_file
 from sigmacube.cli import main
-from sigmacube.holdout_tiles import holdout_file
 from sigmacube.result import DenoisedCube
-from sigmacube.scale import denoise_file
-from sigmacube.scale.faults import FACTOR_POINTS, POINTS
-from sigmacube.scale.products import product_file
+from sigmacube.tiles import denoise_file
+from sigmacube.tiles.faults import FACTOR_POINTS, POINTS
+from sigmacube.tiles.products import product_file
 
 pytest.importorskip("zarr")
 pytest.importorskip("distributed")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from sigmacube.core.lowrank.solvers import PatchSolution, SvdSolver
 from sigmacube.core.rank import noise_edge
-from sigmacube.core.solvers import PatchSolution, SvdSolver
 
 
 @pytest.mark.parametrize("shape", [(150, 40), (30, 70), (64, 64)])

@@ -5,17 +5,17 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sigmacube.core.solvers import (
+from sigmacube.core.lowrank.solvers import (
     GoDecSolver,
     RobustSolver,
     RpcaSolver,
     SemiSoftGoDecSolver,
     SvdSolver,
 )
-from sigmacube.core.solvers.low_rank import LowRank
-from sigmacube.core.solvers.robust import even_odds_cut
-from sigmacube.core.solvers.stuck import Repeats
-from sigmacube.core.solvers.weighted import alternate, leverages
+from sigmacube.core.lowrank.solvers.low_rank import LowRank
+from sigmacube.core.lowrank.solvers.repeated import Repeats
+from sigmacube.core.lowrank.solvers.robust import even_odds_cut
+from sigmacube.core.lowrank.solvers.weighted import alternate, leverages
 
 SOLVERS = (RobustSolver, GoDecSolver, SemiSoftGoDecSolver, RpcaSolver)
 
@@ -248,7 +248,7 @@ def test_large_ranks_take_a_shortcut_to_the_same_place(
         return low.matrix(), rho + gamma
 
     exact, exact_leverage = both()
-    monkeypatch.setattr("sigmacube.core.solvers.weighted.LARGE_RANK", 4)
+    monkeypatch.setattr("sigmacube.core.lowrank.solvers.weighted.LARGE_RANK", 4)
     quick, quick_leverage = both()
     assert rms(exact - quick) < 0.02 * rms(exact - signal) + 0.02
     np.testing.assert_allclose(np.median(quick_leverage / exact_leverage), 1, atol=0.02)

@@ -122,7 +122,7 @@ def test_figures_of_a_stopped_study_are_taken_up(tmp_path, monkeypatch):
     scene = replace(setting.main_scene())
     small = replace(scene, truth=scene.truth[:24, :28])
     first = setting.measure(small, 0.05, count=3)
-    monkeypatch.setattr("sigmacube.montecarlo.trials.Trials.run", None)
+    monkeypatch.setattr("sigmacube.check.montecarlo.trials.Trials.run", None)
     assert setting.measure(small, 0.05, count=3) == first
 
 

@@ -18,10 +18,10 @@ pytest.importorskip("bokeh")
 from bokeh.document import Document as BokehDocument
 
 from sigmacube.io.pieces import open_observed, open_result
-from sigmacube.viewer import guard, picture, spectra
-from sigmacube.viewer.app import MAX_PINS, Document
-from sigmacube.viewer.picture import Part
-from sigmacube.viewer.spectra import Region
+from sigmacube.show.viewer import guard, picture, spectra
+from sigmacube.show.viewer.app import MAX_PINS, Document
+from sigmacube.show.viewer.picture import Part
+from sigmacube.show.viewer.spectra import Region
 from viewing import NOISE, SHAPE, Running, make_result
 
 
@@ -565,7 +565,7 @@ class TestPorts:
             Running(stored, port=port)
 
     def test_too_many_pages(self, stored, monkeypatch):
-        from sigmacube.viewer import server as module
+        from sigmacube.show.viewer import server as module
 
         monkeypatch.setattr(module, "_MAX_SESSIONS", 3)
         with Running(stored) as running:

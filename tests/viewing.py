@@ -42,7 +42,7 @@ class Running:
             raise self._error
 
     def _run(self, result, options):
-        from sigmacube.viewer import start
+        from sigmacube.show.viewer import start
 
         loop = asyncio.new_event_loop()
         asyncio.set_event_loop(loop)

@@ -12,8 +12,9 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 import sigmacube as sc
-from sigmacube import plots, products
-from sigmacube.plots import BLUE, GREY, INK, VERMILION
+from sigmacube import products
+from sigmacube.show import plots
+from sigmacube.show.plots import BLUE, GREY, INK, VERMILION
 
 NOISE = 0.04
 REPEATS = 40

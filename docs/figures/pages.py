@@ -22,7 +22,7 @@ from PIL import Image
 from playwright.sync_api import sync_playwright
 
 import sigmacube as sc
-from sigmacube.report import write_report
+from sigmacube.show.report import write_report
 
 IMAGES = Path(__file__).resolve().parents[1] / "images"
 NOISE = 0.03

@@ -9,18 +9,18 @@ from sigmacube._version import __version__
 _EXPORTS = {
     "Cube": "sigmacube.cube",
     "DenoisedCube": "sigmacube.result",
-    "PatchSolution": "sigmacube.core.solvers",
-    "SignalNoise": "sigmacube.core.signal_noise",
+    "PatchSolution": "sigmacube.core.lowrank.solvers",
+    "SignalNoise": "sigmacube.noise.signal_noise",
     "WindowGrid": "sigmacube.core.windows",
     "denoise": "sigmacube.pipeline",
     "fuse": "sigmacube.products",
-    "holdout": "sigmacube.validation",
-    "monte_carlo": "sigmacube.montecarlo",
+    "holdout": "sigmacube.check.holdout",
+    "monte_carlo": "sigmacube.check.montecarlo",
     "read": "sigmacube.io",
     "read_result": "sigmacube.io",
     "products": "sigmacube.products",
     "synthetic": "sigmacube.synthetic",
-    "plots": "sigmacube.plots",
+    "plots": "sigmacube.show.plots",
     "io": "sigmacube.io",
 }
 
@@ -48,7 +48,7 @@ def __getattr__(name: str) -> Any:
     if name not in _EXPORTS:
         raise AttributeError(f"module 'sigmacube' has no attribute {name!r}")
     module = import_module(_EXPORTS[name])
-    value = module if module.__name__ == f"sigmacube.{name}" else getattr(module, name)
+    value = getattr(module, name, module)
     globals()[name] = value
     return value
 

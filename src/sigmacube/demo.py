@@ -13,7 +13,8 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from sigmacube import pipeline, plots, synthetic
+from sigmacube import pipeline, synthetic
+from sigmacube.show import plots
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

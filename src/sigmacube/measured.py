@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from sigmacube.core.errors import Errors
-from sigmacube.core.functionals import Weights
-from sigmacube.core.regions import SpectralCovariance
+from sigmacube.core.lowrank.functionals import Weights
+from sigmacube.core.lowrank.regions import SpectralCovariance
 
 __all__ = ["Measured"]
 

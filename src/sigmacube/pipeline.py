@@ -11,12 +11,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sigmacube._version import __version__
-from sigmacube.core.factors import Factors
-from sigmacube.core.functionals import ErrorModel
-from sigmacube.core.impulses import advice_on_impulses, advice_on_ranks
-from sigmacube.core.leave_one_out import SolvedScene, band_spread, leave_one_out
-from sigmacube.core.noise import SEGMENT
-from sigmacube.core.overlap import (
+from sigmacube.check.leave_one_out import SolvedScene, band_spread, leave_one_out
+from sigmacube.core.lowrank.factors import Factors
+from sigmacube.core.lowrank.functionals import ErrorModel
+from sigmacube.core.lowrank.overlap import (
     Block,
     Combined,
     blocks_over,
@@ -24,16 +22,13 @@ from sigmacube.core.overlap import (
     pool_noise_correlation,
     sampled_regions,
 )
-from sigmacube.core.parallel import ParallelMap, parallel
-from sigmacube.core.scene import Scene, broadcast_mask, mean_spectrum, to_all_bands, valid_elements
-from sigmacube.core.signal_noise import SignalNoise
-from sigmacube.core.solve import (
+from sigmacube.core.lowrank.solve import (
     dominant_directions,
     pilot_windows,
     solve_windows,
     spectral_energy,
 )
-from sigmacube.core.solvers import (
+from sigmacube.core.lowrank.solvers import (
     CorrelatedSolver,
     GoDecSolver,
     RobustSolver,
@@ -42,8 +37,17 @@ from sigmacube.core.solvers import (
     Solver,
     SvdSolver,
 )
-from sigmacube.core.stripes import striped_lines
-from sigmacube.core.survey import (
+from sigmacube.core.parallel import ParallelMap, parallel
+from sigmacube.core.validity import broadcast_mask, mean_spectrum, to_all_bands, valid_elements
+from sigmacube.core.whitening import SEGMENT
+from sigmacube.core.windows import WindowGrid, WindowSpec
+from sigmacube.cube import Cube
+from sigmacube.noise.advice import advice_on_impulses, advice_on_ranks
+from sigmacube.noise.signal_noise import SignalNoise
+from sigmacube.noise.stripes import striped_lines
+from sigmacube.result import DenoisedCube
+from sigmacube.scene import Scene
+from sigmacube.survey import (
     Coverage,
     Read,
     SettledNoise,
@@ -52,9 +56,6 @@ from sigmacube.core.survey import (
     noise_sample,
     reader,
 )
-from sigmacube.core.windows import WindowGrid, WindowSpec
-from sigmacube.cube import Cube
-from sigmacube.result import DenoisedCube
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -147,7 +148,7 @@ def denoise(
         False computes the estimate alone; ``std`` is then None.
     calibrate
         Scale the standard deviation of every band by what leaving elements out shows (see
-        `sigmacube.validation`), and record the factors in ``settings["calibration"]``.
+        `sigmacube.check.holdout`), and record the factors in ``settings["calibration"]``.
     workers
         Threads; by default the number of processors, but one where windows are so small that
         more would be in each other's way. The result is the same for any number, to the last bit.
@@ -182,7 +183,7 @@ def denoise(
         # Not an import: tiles are built upon this module.
         if calibrate:
             raise ValueError("Invalid calibrate with a Dask array. It needs a cube in memory.")
-        lazy: DenoisedCube = import_module("sigmacube.scale.lazy").denoise_lazily(
+        lazy: DenoisedCube = import_module("sigmacube.tiles.lazy").denoise_lazily(
             cube, noise, options, mask=mask
         )
         return lazy
@@ -625,8 +626,8 @@ def settle_noise(
     if isinstance(noise, SignalNoise):
         noise = noise.at(mean_spectrum(values, np.any(valid_elements(values, mask), axis=2)))
         return SettledNoise(noise, "given", {"kind": "signal-dependent"})
-    from sigmacube.core.filling import whole_spectra
-    from sigmacube.core.noise_estimation import fit_noise
+    from sigmacube.noise.estimation import fit_noise
+    from sigmacube.noise.filling import whole_spectra
 
     values, mask = whole_spectra(values, mask, impulses=impulses)
     found = fit_noise(values, noise, mask=mask, workers=workers)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sigmacube.core.functionals import ErrorModel
+from sigmacube.core.lowrank.functionals import ErrorModel
 from sigmacube.measured import Measured
 
 if TYPE_CHECKING:
@@ -141,7 +141,7 @@ class DenoisedCube(Measured):
         return io.write(self, path, **options)
 
     def plot(self, *, observed: Any = None) -> np.ndarray:
-        """Draw the scene, its standard deviation and the ranks; see `sigmacube.plots.overview`.
+        """Draw the scene, its standard deviation and the ranks; see `sc.plots.overview`.
 
         Parameters
         ----------
@@ -153,17 +153,17 @@ class DenoisedCube(Measured):
         ndarray
             The Axes.
         """
-        from sigmacube import plots
+        from sigmacube.show import plots
 
         return plots.overview(self, observed=observed)
 
     def plot_spectrum(self, row: int, col: int, **options: Any) -> Axes:
-        """Draw the spectrum of a pixel with its interval; see `sigmacube.plots.spectrum`."""
-        from sigmacube import plots
+        """Draw the spectrum of a pixel with its interval; see `sc.plots.spectrum`."""
+        from sigmacube.show import plots
 
         return plots.spectrum(self, row=row, col=col, **options)
 
     def _repr_html_(self) -> str:
-        from sigmacube.summary import repr_html
+        from sigmacube.show.summary import repr_html
 
         return repr_html(self)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
-    from sigmacube.scale import Outcome
+    from sigmacube.tiles import Outcome
 
 __all__ = [
     "available",
@@ -27,14 +27,14 @@ CUBES = 8
 
 
 class _Parsed(click.ParamType):
-    """A text that a function of `sigmacube.scale` checks and understands."""
+    """A text that a function of `sigmacube.tiles` checks and understands."""
 
     def __init__(self, name: str) -> None:
         self.name = name
 
     def convert(self, value: Any, param: Any, ctx: Any) -> Any:
         """Return the text, if it can be understood."""
-        from sigmacube.scale import tiles
+        from sigmacube.tiles import plan as tiles
 
         check = tiles.parse_tile if self.name == "rows x cols" else tiles.parse_memory
         try:
@@ -129,7 +129,7 @@ def run_tiled(
     """Denoise tile by tile and say what was done."""
     from sigmacube import io
     from sigmacube.console import note, progress, quiet, table
-    from sigmacube.scale import denoise_file
+    from sigmacube.tiles import denoise_file
 
     start = time.perf_counter()
     opened = io.open_source(source, **reading)

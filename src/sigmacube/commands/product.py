@@ -134,7 +134,7 @@ def _by_tiles(source: Path, options: dict[str, Any]) -> bool:
 
 def _make_tiles(source: Path, target: Path, overwrite: bool, options: dict[str, Any]) -> Product:
     from sigmacube.console import progress
-    from sigmacube.scale.products import product_file
+    from sigmacube.tiles.products import product_file
 
     _check_index(options)
     centres, widths = _bands(options["resample"]) if options["resample"] else (None, None)

@@ -36,7 +36,7 @@ def command(
     The page holds its pictures, needs no network, and prints well.
     """
     from sigmacube.console import quiet
-    from sigmacube.report import write_report
+    from sigmacube.show.report import write_report
 
     out = out or result.with_name(f"{result.stem}_report.html")
     write_report(result, out, observed=observed, calibration=calibration, overwrite=overwrite)

@@ -13,8 +13,8 @@ from sigmacube.commands._tiles import size_options, too_large
 from sigmacube.commands.denoise import _noise
 
 if TYPE_CHECKING:
+    from sigmacube.check.holdout import Holdout
     from sigmacube.cube import Cube
-    from sigmacube.validation import Holdout
 
 _READING = ("variable", "axes", "bands", "scale", "nodata", "data")
 PICTURES = (".png", ".pdf", ".svg", ".jpg")
@@ -87,15 +87,15 @@ def _by_tiles(source: str, method: str, options: dict[str, Any]) -> bool:
 
 
 def _holdout(cube: Cube, noise: Any, solving: dict[str, Any], options: dict[str, Any]) -> Holdout:
-    from sigmacube.validation import holdout
+    from sigmacube.check.holdout import holdout
 
     return holdout(cube, noise=noise, **_how(options), **solving)
 
 
 def _holdout_tiles(source: str, solving: dict[str, Any], options: dict[str, Any]) -> Holdout:
     from sigmacube import io
+    from sigmacube.check.holdout_tiles import holdout_file
     from sigmacube.console import progress
-    from sigmacube.holdout_tiles import holdout_file
 
     reading = {key: options[key] for key in _READING}
     noise = _noise(options["noise"], io.open_source(source, **reading).shape[2])
@@ -153,8 +153,8 @@ def _rows(check: Holdout) -> Iterator[tuple[str, str]]:
 def _monte_carlo(cube: Cube, noise: Any, solving: dict[str, Any], options: dict[str, Any]) -> None:
     """Take the denoised scene as the truth, add fresh noise to it, and count."""
     from sigmacube import pipeline
+    from sigmacube.check.montecarlo import monte_carlo
     from sigmacube.console import progress, table
-    from sigmacube.montecarlo import monte_carlo
 
     first = pipeline.denoise(cube, noise, uncertainty=False, **solving)
     truth = cube.with_values(first.estimate)

@@ -31,7 +31,7 @@ def command(result: Path, port: int, observed: Path | None, browser: bool) -> No
     if not result.exists():
         raise FileNotFoundError(f"{result}: no such file.")
     from sigmacube.console import quiet
-    from sigmacube.viewer import serve
+    from sigmacube.show.viewer import serve
 
     say = (lambda line: None) if quiet() else click.echo
     serve(result, port, browser, observed=observed, say=say)

@@ -8,8 +8,8 @@ from typing import Protocol
 
 import numpy as np
 
-from sigmacube.core.functionals import Weights
-from sigmacube.core.regions import SpectralCovariance
+from sigmacube.core.lowrank.functionals import Weights
+from sigmacube.core.lowrank.regions import SpectralCovariance
 
 __all__ = ["CombinedErrors", "Errors", "IndependentErrors"]
 

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import xarray as xr
 
-from sigmacube.core.factors import Factors
-from sigmacube.core.functionals import ErrorModel
-from sigmacube.core.noise import Noise
+from sigmacube.core.lowrank.factors import Factors
+from sigmacube.core.lowrank.functionals import ErrorModel
+from sigmacube.core.whitening import Noise
 from sigmacube.core.windows import WindowGrid
 
 if TYPE_CHECKING:

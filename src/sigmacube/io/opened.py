@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import xarray as xr
 
-from sigmacube.core.functionals import ErrorModel, mean_inflation
+from sigmacube.core.lowrank.functionals import ErrorModel, mean_inflation
 from sigmacube.io.dataset import Header, read_cube, read_header
 from sigmacube.io.factors import StoredFactors
 from sigmacube.result import DenoisedCube

@@ -8,10 +8,10 @@ from typing import NoReturn
 
 import numpy as np
 
-from sigmacube.core.expressions import Expression, Jet, parse
 from sigmacube.measured import Measured
 from sigmacube.products._supports import Supports
 from sigmacube.products._types import Product, history, std_of, without_bands
+from sigmacube.products.expressions import Expression, Jet, parse
 
 __all__ = ["INDICES", "index"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from sigmacube.core.patch_variance import exact_variance
+from sigmacube.core.lowrank.patch_variance import exact_variance
 from sigmacube.result import DenoisedCube
 
 __all__ = ["independent_std"]

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from sigmacube.montecarlo import MonteCarlo, Trials, judge
-from sigmacube.montecarlo.trials import make_trials
+from sigmacube.check.montecarlo import MonteCarlo, Trials, judge
+from sigmacube.check.montecarlo.trials import make_trials
 from sigmacube.studies._controls import independent_std
 from sigmacube.studies._report import write_text
 from sigmacube.studies._scenes import SCENES, Scene, load_scene

@@ -79,7 +79,7 @@ def draw(report: Report) -> Figure:
     """Draw achieved minus claimed coverage for all scenes."""
     import matplotlib.pyplot as plt
 
-    from sigmacube import plots
+    from sigmacube.show import plots
 
     colors = (plots.BLUE, plots.GREEN, plots.VERMILION, plots.SKY, plots.INK)
     with plots.style():

@@ -91,7 +91,7 @@ def draw(report: Report) -> Figure:
     """Draw coverage and error, told and not told."""
     import matplotlib.pyplot as plt
 
-    from sigmacube import plots
+    from sigmacube.show import plots
 
     rows = report.data["rows"]
     with plots.style():

@@ -134,7 +134,7 @@ def draw(report: Report) -> Figure:
     """Draw coverage against the noise level, one panel per scene."""
     import matplotlib.pyplot as plt
 
-    from sigmacube import plots
+    from sigmacube.show import plots
 
     cells = report.data["cells"]
     scenes = list(dict.fromkeys(cell["scene"] for cell in cells))
@@ -152,7 +152,7 @@ def draw(report: Report) -> Figure:
 
 
 def _panel(ax: Any, cells: list[dict[str, Any]]) -> None:
-    from sigmacube import plots
+    from sigmacube.show import plots
 
     x = [cell["noise"] for cell in cells]
     ax.axhspan(LEVEL - MEAN_MARGIN, LEVEL + MEAN_MARGIN, color=plots.GREY, alpha=0.25, lw=0)

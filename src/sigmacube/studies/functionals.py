@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sigmacube.montecarlo import Trials
+from sigmacube.check.montecarlo import Trials
 from sigmacube.studies._report import Check, Report, Study, markdown_table, span
 from sigmacube.studies._setting import Setting
 
@@ -120,7 +120,7 @@ def draw(report: Report) -> Figure:
     """Draw predicted against actual σ, one panel per kind."""
     import matplotlib.pyplot as plt
 
-    from sigmacube import plots
+    from sigmacube.show import plots
 
     rows = report.data["rows"]
     with plots.style():

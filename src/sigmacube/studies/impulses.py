@@ -97,7 +97,7 @@ def draw(report: Report) -> Figure:
     """Draw coverage against the share of impulses."""
     import matplotlib.pyplot as plt
 
-    from sigmacube import plots
+    from sigmacube.show import plots
 
     cells = report.data["cells"]
     noises = list(dict.fromkeys(cell["noise"] for cell in cells))

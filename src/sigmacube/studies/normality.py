@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sigmacube.montecarlo.judging import binomial_limits, shapiro_p
+from sigmacube.check.montecarlo.judging import binomial_limits, shapiro_p
 from sigmacube.studies._cells import defaults
 from sigmacube.studies._paper import SHAPIRO
 from sigmacube.studies._report import Check, Report, Study, markdown_table, span
@@ -95,7 +95,7 @@ def draw(report: Report) -> Figure:
     import matplotlib.pyplot as plt
     from scipy.special import ndtri
 
-    from sigmacube import plots
+    from sigmacube.show import plots
 
     cells = report.data["cells"]
     scenes = list(dict.fromkeys(c["scene"] for c in cells))

@@ -79,7 +79,7 @@ def draw(report: Report) -> Figure:
     """Draw coverage and error against the rank."""
     import matplotlib.pyplot as plt
 
-    from sigmacube import plots
+    from sigmacube.show import plots
 
     points, auto = report.data["points"], report.data["auto"]
     ranks = [p["rank"] for p in points]

@@ -114,7 +114,7 @@ def draw(report: Report) -> Figure:
     """Draw histograms of the ranks."""
     import matplotlib.pyplot as plt
 
-    from sigmacube import plots
+    from sigmacube.show import plots
 
     rows = report.data["rows"]
     with plots.style():

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from sigmacube.montecarlo import judge
+from sigmacube.check.montecarlo import judge
 from sigmacube.studies._report import Check, Report, Study, markdown_table
 from sigmacube.studies._setting import FORMS, Setting
 
@@ -72,7 +72,7 @@ def draw(report: Report) -> Figure:
     import matplotlib.pyplot as plt
     import numpy as np
 
-    from sigmacube import plots
+    from sigmacube.show import plots
 
     points = report.data["points"]
     with plots.style():

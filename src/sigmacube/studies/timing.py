@@ -7,8 +7,8 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from sigmacube.check.montecarlo import judge
 from sigmacube.core.parallel import default_workers
-from sigmacube.montecarlo import judge
 from sigmacube.pipeline import denoise
 from sigmacube.studies._paper import SECONDS
 from sigmacube.studies._report import Check, Report, Study, markdown_table
@@ -115,7 +115,7 @@ def draw(report: Report) -> Figure:
     """Draw the times on a logarithmic axis."""
     import matplotlib.pyplot as plt
 
-    from sigmacube import plots
+    from sigmacube.show import plots
 
     bars = [(f"ours, {row['label']}", (row["monte_carlo"], row["alone"], row["with_sigma"]))
             for row in report.data["rows"]]  # fmt: skip

@@ -80,7 +80,7 @@ def draw(report: Report) -> Figure:
     """Draw the errors side by side."""
     import matplotlib.pyplot as plt
 
-    from sigmacube import plots
+    from sigmacube.show import plots
 
     rows = report.data["rows"]
     with plots.style():

@@ -1,0 +1,1 @@
+"""Whether error bars hold: hold-out, Monte Carlo, the verdict."""

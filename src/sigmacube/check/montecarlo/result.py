@@ -1,0 +1,191 @@
+"""What a Monte Carlo run found."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+__all__ = ["MonteCarlo"]
+
+
+@dataclass(frozen=True, eq=False)
+class MonteCarlo:
+    """Coverage of the closed form over repeated noise, with the limits that sampling sets."""
+
+    trials: int
+    """Number of trials."""
+    noise: float | np.ndarray
+    """Noise that was added."""
+    impulses: float
+    """Share of elements that were replaced by impulses."""
+    sigma: str
+    """``"first"``: one closed form for all trials; ``"each"``: every trial its own."""
+    options: Mapping[str, Any]
+    """Options of `denoise`."""
+    coverage: Mapping[float, float]
+    """By level: share of trials inside the interval around the Monte Carlo mean, over elements."""
+    coverage_spread: Mapping[float, float]
+    """By level: standard deviation of that share over elements."""
+    spread_limit: Mapping[float, float]
+    """By level: the spread √(p(1 − p)/T) that sampling alone gives; no closed form goes below."""
+    coverage_error: Mapping[float, float]
+    """By level: standard error of ``coverage``, from its scatter over trials."""
+    truth_coverage: Mapping[float, float]
+    """By level: share inside the interval around the truth."""
+    truth_coverage_error: Mapping[float, float]
+    """By level: standard error of ``truth_coverage``."""
+    std_ratio: float
+    """Predicted over actual standard deviation, mean over elements, free of small-sample bias."""
+    std_ratio_spread: float
+    """Standard deviation of that ratio over elements."""
+    std_ratio_limit: float
+    """The spread that the sampling of the actual standard deviation alone gives."""
+    std_ratio_map: np.ndarray
+    """(row, col, band) the ratio of every element; NaN where there is no estimate."""
+    rmse: float
+    """Root mean square error of the estimates, in the units of the data."""
+    bias: float
+    """Root mean square of the mean error: what no number of trials averages away."""
+    degrees_of_freedom: float
+    """Sum of (σ / noise)², a fair count of the independent errors in one trial."""
+    shapiro_p: np.ndarray
+    """p-values of the Shapiro-Wilk tests of the sampled elements' estimates."""
+    shapiro_rejected: float
+    """Share of them below .05; 5 % are expected of normal errors."""
+    shapiro_rejected_z: float
+    """The same for deviations over σ; it differs where every trial has its own σ."""
+    shapiro_limits: tuple[float, float]
+    """Where that share lies with 95 % probability if all errors are normal."""
+    sample_positions: np.ndarray
+    """(elements, 3) row, col and band of the sampled elements."""
+    sample_z: np.ndarray
+    """(elements, trials) their deviations from the mean, over σ."""
+
+    @property
+    def relative_rmse(self) -> float:
+        """Error of the estimates over the noise of the observations (rms over bands)."""
+        noise = np.asarray(self.noise, dtype=np.float64)
+        variance = np.diag(noise) if noise.ndim == 2 else np.square(noise)
+        return self.rmse / float(np.sqrt(np.mean(variance)))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return all figures, without the maps, as JSON holds them."""
+        noise = np.asarray(self.noise)
+        return {
+            "trials": self.trials,
+            "noise": noise.tolist() if noise.ndim < 2 else f"covariance of {len(noise)} bands",
+            "impulses": self.impulses,
+            "sigma": self.sigma,
+            "options": {name: str(value) for name, value in self.options.items()},
+            "coverage": _keys(self.coverage),
+            "coverage_spread": _keys(self.coverage_spread),
+            "spread_limit": _keys(self.spread_limit),
+            "coverage_error": _keys(self.coverage_error),
+            "truth_coverage": _keys(self.truth_coverage),
+            "truth_coverage_error": _keys(self.truth_coverage_error),
+            "std_ratio": _number(self.std_ratio),
+            "std_ratio_spread": _number(self.std_ratio_spread),
+            "std_ratio_limit": _number(self.std_ratio_limit),
+            "rmse": _number(self.rmse),
+            "relative_rmse": _number(self.relative_rmse),
+            "bias": _number(self.bias),
+            "degrees_of_freedom": _number(self.degrees_of_freedom),
+            "shapiro_rejected": _number(self.shapiro_rejected),
+            "shapiro_rejected_z": _number(self.shapiro_rejected_z),
+            "shapiro_limits": [_number(limit) for limit in self.shapiro_limits],
+            "shapiro_elements": len(self.shapiro_p),
+        }
+
+    def to_json(self, path: str | Path | None = None) -> str:
+        """Return the figures as JSON text, and write it to a file where one is named."""
+        text = json.dumps(self.to_dict(), indent=1, allow_nan=False) + "\n"
+        if path is not None:
+            final = Path(path)
+            partial = final.with_name(f".{final.name}.{secrets.token_hex(4)}.partial")
+            try:
+                partial.write_text(text, encoding="utf-8")
+                os.replace(partial, final)
+            finally:
+                partial.unlink(missing_ok=True)
+        return text
+
+    def plot_qq(self, *, elements: int = 5, ax: Axes | None = None) -> Axes:
+        """Draw the Q-Q plot of all sampled elements together, and of a few one by one.
+
+        Parameters
+        ----------
+        elements
+            Single elements to draw as thin lines.
+        ax
+            Axes to draw on.
+        """
+        from sigmacube.show import plots
+
+        independent = min(self.sample_z.size, self.degrees_of_freedom * self.trials)
+        ax = plots.qq(self.sample_z, samples=independent, ax=ax)
+        # Blom's positions: the expected order statistics of a normal sample.
+        share = (np.arange(1, self.trials + 1) - 0.375) / (self.trials + 0.25)
+        from scipy.special import ndtri
+
+        for z in self.sample_z[:: max(1, len(self.sample_z) // max(elements, 1))][:elements]:
+            ax.plot(ndtri(share), np.sort(z), color=plots.VERMILION, lw=0.7, alpha=0.6, zorder=1)
+        ax.set_title(f"Q-Q plot, {len(self.sample_z)} elements × {self.trials} trials")
+        ax.set_ylabel("quantile of deviation / σ")
+        return ax
+
+    def plot_calibration(self, *, ax: Axes | None = None) -> Axes:
+        """Draw achieved against claimed coverage of the Monte Carlo mean."""
+        from sigmacube.show import plots
+
+        return plots.calibration(
+            self.coverage, samples=self.degrees_of_freedom * self.trials, ax=ax
+        )
+
+    def plot_ratio(self, *, ax: Axes | None = None) -> Axes:
+        """Map the predicted over the actual standard deviation, mean over bands."""
+        from sigmacube.show import plots
+
+        known = np.isfinite(self.std_ratio_map)
+        total = np.where(known, self.std_ratio_map, 0).sum(axis=2)
+        count = known.sum(axis=2)
+        ratio = np.divide(total, count, out=np.full(total.shape, np.nan), where=count > 0)
+        ax = plots.residual_map(ratio, ax=ax)
+        ax.set_title("Predicted / actual σ, mean over bands")
+        bar = ax.images[0].colorbar
+        if bar is not None:
+            bar.set_label("predicted / actual σ")
+        return ax
+
+    def plot(self) -> Figure:
+        """Draw calibration, Q-Q plot and the map of predicted over actual σ on one figure."""
+        import matplotlib.pyplot as plt
+
+        from sigmacube.show import plots
+
+        with plots.style():
+            figure, axes = plt.subplots(1, 3, figsize=(15, 4.8), layout="constrained")
+            self.plot_calibration(ax=axes[0])
+            self.plot_qq(ax=axes[1])
+            self.plot_ratio(ax=axes[2])
+        return figure
+
+
+def _keys(by_level: Mapping[float, float]) -> dict[str, float | None]:
+    return {f"{level:g}": _number(value) for level, value in by_level.items()}
+
+
+def _number(value: float) -> float | None:
+    """Return a figure with six significant digits; None where it is not known."""
+    return float(f"{value:.6g}") if math.isfinite(value) else None

@@ -1,0 +1,214 @@
+"""What the iterative solvers share: a low-rank matrix, kept by its factors and moved by steps."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from sigmacube.core.lowrank.eigen import all_below, leading_eigenpairs
+from sigmacube.core.rank import count_signal, noise_edge
+
+__all__ = ["LowRank", "rms", "working_precision"]
+
+# Largest value, in units of the noise, that single precision holds to 1e-4 of the noise.
+SINGLE_PRECISION_RANGE = 1500.0
+# As in the svd solver: below this share of the energy a Gram matrix loses the noise floor.
+GRAM_RESOLUTION = 1e-11
+# Components computed at first where the rank is not known.
+FIRST_COMPONENTS = 16
+POWER_STEPS = 4
+# Columns and steps of the block iteration that looks for further components.
+BLOCK = 8
+BLOCK_STEPS = 4
+
+
+@dataclass(frozen=True, eq=False)
+class LowRank:
+    """L = left rightᵀ, with orthonormal columns in ``right``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> patch = np.outer([1.0, 2.0, 2.0, 0.0], [0.6, 0.8, 0.0])
+    >>> low = LowRank.leading(patch, 1)
+    >>> np.allclose(low.matrix(), patch)
+    True
+    >>> low.step(np.zeros((4, 3))).rank
+    1
+    """
+
+    left: np.ndarray
+    """(pixels, rank)."""
+    right: np.ndarray
+    """(bands, rank)."""
+
+    @property
+    def rank(self) -> int:
+        """Number of components."""
+        return self.right.shape[1]
+
+    @classmethod
+    def leading(cls, patch: np.ndarray, rank: int) -> LowRank:
+        """Return the ``rank`` leading components of a patch."""
+        vectors = _pairs(patch, count=min(rank, *patch.shape))[1].astype(patch.dtype)
+        return cls(patch @ vectors, vectors)
+
+    @classmethod
+    def above_noise(cls, patch: np.ndarray, floor: float = 0.0) -> LowRank:
+        """Return the components of a patch above the edge of its own noise.
+
+        The level of the noise is what the components leave, and the edge follows from it.
+
+        Parameters
+        ----------
+        patch
+            (pixels, bands).
+        floor
+            Level that the noise does not fall below.
+        """
+        energy = float(np.vdot(patch, patch))
+        most = min(patch.shape)
+        count = min(FIRST_COMPONENTS, most)
+        while True:
+            values, vectors = _pairs(patch, count=count)
+            rank = _rank_above_own_noise(np.sqrt(np.maximum(values, 0)), energy, patch.shape, floor)
+            if rank < count or count == most:
+                break
+            count = min(4 * count, most)
+        right = vectors[:, :rank].astype(patch.dtype)
+        return cls(patch @ right, right)
+
+    @classmethod
+    def dominant(cls, patch: np.ndarray) -> LowRank:
+        """Return about the first component, by a few power iterations from the mean spectrum."""
+        vector = patch.mean(axis=0)
+        if not np.any(vector):
+            vector = np.ones_like(vector)
+        for _ in range(POWER_STEPS):
+            vector = (patch @ vector) @ patch
+            vector = vector / max(float(np.linalg.norm(vector)), 1e-30)
+        right = vector[:, None]
+        return cls(patch @ right, right)
+
+    def matrix(self) -> np.ndarray:
+        """Return L, (pixels, bands)."""
+        return self.left @ self.right.T
+
+    def step(self, change: np.ndarray) -> LowRank:
+        """Return the projection of L + change, by one subspace iteration from L's own factors."""
+        if self.rank == 0:
+            return self
+        image = self.left + change @ self.right
+        basis = np.linalg.qr(image)[0]
+        rows = (basis.T @ self.left) @ self.right.T + basis.T @ change
+        right, triangle = np.linalg.qr(rows.T)
+        return LowRank(basis @ triangle.T, right)
+
+    def above(self, change: np.ndarray, edge: float, *, proof: bool = True) -> LowRank:
+        """Return the components of L + change above an edge; itself if these are as many.
+
+        Parameters
+        ----------
+        change
+            (pixels, bands) added to L.
+        edge
+            Singular value that components must exceed.
+        proof
+            Make sure that none is missed, even one just above the edge.
+        """
+        moved = self.step(change)
+        strong = _drop_below(moved, edge)
+        rest = self.matrix()
+        rest += change
+        if moved.rank:
+            rest -= moved.matrix()
+        vectors = _all_above(rest, edge) if proof else _find_above(rest, edge)
+        if vectors.shape[1] == 0:
+            return self if strong.rank == self.rank else strong
+        right = np.linalg.qr(np.concatenate([strong.right, vectors], axis=1))[0]
+        return LowRank(self.left @ (self.right.T @ right) + change @ right, right)
+
+    def factors(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return U, d, V of L in double precision."""
+        right, triangle = np.linalg.qr(self.right.astype(np.float64))
+        left, values, rotation = np.linalg.svd(
+            self.left.astype(np.float64) @ triangle.T, full_matrices=False
+        )
+        real = values > 1e-14 * max(values.max(initial=0.0), 1e-300)
+        return left[:, real], values[real], (right @ rotation.T)[:, real]
+
+
+def _find_above(matrix: np.ndarray, edge: float) -> np.ndarray:
+    """Return right vectors of components clearly above an edge, by a short block iteration."""
+    size = min(BLOCK, *matrix.shape)
+    block = np.random.default_rng(0).standard_normal((size, len(matrix)), dtype=np.float32)
+    block = block.astype(matrix.dtype, copy=False)
+    for step in range(BLOCK_STEPS):
+        rows = (block @ matrix).T
+        if step % 2:  # two steps spread the columns little enough to orthonormalise after
+            rows = np.linalg.qr(rows)[0]
+        image = matrix @ rows
+        block = image.T
+    _, values, rotation = np.linalg.svd(image, full_matrices=False)
+    return rows @ rotation[values > edge].T
+
+
+def _all_above(matrix: np.ndarray, edge: float) -> np.ndarray:
+    """Return the right vectors of all components above an edge.
+
+    A Cholesky factorisation tells whether there are any; only then are they computed.
+    """
+    gram = matrix.T @ matrix
+    if all_below(gram[None], np.array([edge**2]))[0]:
+        return np.empty((len(gram), 0), dtype=matrix.dtype)
+    vectors = leading_eigenpairs(gram.astype(np.float64), floor=edge**2)[1]
+    return vectors.astype(matrix.dtype)
+
+
+def _drop_below(low: LowRank, edge: float) -> LowRank:
+    """Return the components with singular values above an edge."""
+    if low.rank == 0:
+        return low
+    left, values, rotation = np.linalg.svd(low.left, full_matrices=False)
+    keep = values > edge
+    if keep.all():
+        return low
+    return LowRank(left[:, keep] * values[keep], low.right @ rotation[keep].T)
+
+
+def _rank_above_own_noise(
+    values: np.ndarray, energy: float, shape: tuple[int, int], floor: float
+) -> int:
+    """Return how many singular values exceed the edge of the noise that they leave."""
+    n, p = shape
+    rank = 0
+    while True:
+        left_over = max(energy - float(np.sum(values[:rank] ** 2)), 0.0)
+        level = max(math.sqrt(left_over / max((n - rank) * (p - rank), 1)), floor)
+        found = count_signal(values, level * noise_edge(n, p))
+        if found <= rank:
+            return rank
+        rank = found
+
+
+def _pairs(patch: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the largest squared singular values and their right vectors."""
+    double = patch.astype(np.float64, copy=False)
+    gram = double.T @ double
+    if noise_edge(*patch.shape) ** 2 >= GRAM_RESOLUTION * float(np.trace(gram)):
+        return leading_eigenpairs(gram, count=count)
+    _, values, right = np.linalg.svd(double, full_matrices=False)
+    return values[:count] ** 2, right[:count].T
+
+
+def working_precision(patch: np.ndarray) -> np.ndarray:
+    """Return the patch in single precision where that resolves its noise, else as it is."""
+    largest = max(float(patch.max()), -float(patch.min()))
+    return patch.astype(np.float32) if largest <= SINGLE_PRECISION_RANGE else patch
+
+
+def rms(array: np.ndarray) -> float:
+    """Return the root mean square of all elements."""
+    return math.sqrt(float(np.vdot(array, array)) / max(array.size, 1))

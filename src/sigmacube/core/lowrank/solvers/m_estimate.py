@@ -1,0 +1,280 @@
+"""Low-rank M-estimation: the iteration that the robust solvers differ in by one function.
+
+An influence function ψ bounds what a residual may do. L is low-rank and solves
+"the low-rank part of L + ψ(Y − L) is L"; the iteration is L ← low-rank part of L + ψ(Y − L)/q with
+q the mean slope of ψ, the Newton step of the average element.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from sigmacube.core.lowrank.solvers.base import PatchSolution
+from sigmacube.core.lowrank.solvers.low_rank import LowRank, rms
+from sigmacube.core.lowrank.solvers.weighted import alternate
+from sigmacube.core.rank import noise_edge
+
+__all__ = [
+    "Influence",
+    "MEstimate",
+    "Observed",
+    "correction",
+    "density_at",
+    "fill_bands",
+    "full_influence",
+    "grown",
+    "iterate",
+    "settle",
+    "to_solution",
+]
+
+Influence = Callable[[np.ndarray], tuple[np.ndarray, float]]
+"""Takes residuals (zero where missing); returns ψ of them and its mean slope."""
+
+MAX_STEPS = 100
+# While the rank still grows: steps in between at most, the change at which L is near enough, and
+# rounds of growth at most.
+STEPS_PER_ROUND = 15
+NEAR = 0.1
+MAX_REWEIGHTS = 30
+MAX_RANK_ROUNDS = 25
+# Slopes below this share make steps so long that they may not settle.
+SMALLEST_SLOPE = 0.2
+# A clipped residual is not Gaussian and its noise level is estimated: a little above the edge.
+EDGE_MARGIN = 1.01
+FENCE = 1.5
+# Residuals count as at most this in the loss of a pixel, which windows are compared by.
+LOSS_BOUND = 3.0
+
+
+@dataclass(frozen=True, eq=False)
+class Observed:
+    """A patch in working precision, with what is missing in it."""
+
+    values: np.ndarray
+    """(pixels, bands)."""
+    present: np.ndarray | None
+    """(pixels, bands) one where a value is there, zero where it is missing; None is all ones."""
+    share: float
+    """Share of the values that are there."""
+
+    @classmethod
+    def create(cls, values: np.ndarray, missing: np.ndarray | None) -> Observed:
+        """Note what is missing in a patch."""
+        if missing is None:
+            return cls(values, None, 1.0)
+        present = np.subtract(1, missing, dtype=values.dtype)
+        return cls(values, present, 1 - np.count_nonzero(missing) / missing.size)
+
+    def residual(self, matrix: np.ndarray) -> np.ndarray:
+        """Return Y − L, zero where values are missing."""
+        residual = self.values - matrix
+        if self.present is not None:
+            residual *= self.present
+        return residual
+
+
+@dataclass(frozen=True, eq=False)
+class MEstimate:
+    """State of the iteration."""
+
+    low: LowRank
+    matrix: np.ndarray
+    """L."""
+    change: float = np.inf
+    """Root mean square of the last step, in noise std."""
+
+
+def iterate(
+    data: Observed,
+    start: LowRank,
+    influence: Influence,
+    tolerance: float,
+    max_steps: int = MAX_STEPS,
+) -> MEstimate:
+    """Iterate with a fixed rank until a step moves L by less than ``tolerance`` noise std."""
+    low, matrix, change = start, start.matrix(), np.inf
+    for _ in range(max_steps):
+        low = low.step(correction(data, matrix, influence))
+        moved = low.matrix()
+        change = rms(np.subtract(moved, matrix, out=matrix))
+        matrix = moved
+        if change <= tolerance:
+            break
+    return MEstimate(low, matrix, change)
+
+
+def reweight(data: Observed, state: MEstimate, influence: Influence) -> MEstimate:
+    """Move L by least squares with the weights ψ(r)/r of its residuals r, until it is near.
+
+    A step of `iterate` moves no element by more than ψ allows; where residuals are hundreds of
+    noise std because factors of a strong signal are a little off, this gets there.
+    """
+    for _ in range(MAX_REWEIGHTS):
+        residual = data.residual(state.matrix)
+        bounded = influence(residual.copy())[0]
+        weights = np.divide(bounded, residual, out=np.ones_like(residual), where=residual != 0)
+        if data.present is not None:
+            weights *= data.present
+        low = alternate(data.values, weights, state.low, tolerance=0.0, max_sweeps=2)
+        matrix = low.matrix()
+        state = MEstimate(low, matrix, rms(matrix - state.matrix))
+        if state.change <= NEAR:
+            break
+    return state
+
+
+def correction(data: Observed, matrix: np.ndarray, influence: Influence) -> np.ndarray:
+    """Return ψ(Y − L)/q, zero where values are missing."""
+    bounded, slope = influence(data.residual(matrix))
+    slope -= 1 - data.share  # missing values have residual zero, where the slope is one
+    bounded *= 1 / max(slope, SMALLEST_SLOPE)
+    return bounded
+
+
+def settle(
+    data: Observed,
+    influence: Influence,
+    rank: int | str,
+    tolerance: float,
+    *,
+    proof: bool = True,
+) -> MEstimate:
+    """Iterate from the patch held to its fences, and choose the rank along with it.
+
+    With ``rank="auto"`` the rank starts at one, because noise that differs between bands (filled
+    values, crowded impulses) would pass for signal. Components of L + ψ/q that rise above the edge
+    of its own noise are taken in, and others dropped, until their number stays; with ``proof``,
+    down to the last one just above the edge.
+    """
+    if rank != "auto":
+        start = LowRank.leading(fence_bands(data), int(rank))
+        return iterate(data, start, influence, tolerance)
+    low, thorough = LowRank.dominant(fence_bands(data)), False
+    for _ in range(MAX_RANK_ROUNDS):
+        if thorough:
+            state = iterate(data, low, influence, tolerance)
+        else:
+            state = iterate(data, low, influence, max(tolerance, NEAR), STEPS_PER_ROUND)
+            if state.change > 2 * NEAR:
+                state = reweight(data, state, influence)
+        low = grown(data, state, influence, proof=thorough)
+        if low is state.low:
+            if thorough or not proof:
+                break
+            thorough = True
+    return state if thorough else iterate(data, low, influence, tolerance)
+
+
+def full_influence(residual: np.ndarray) -> tuple[np.ndarray, float]:
+    """Let every residual count in full: least squares."""
+    return residual, 1.0
+
+
+def grown(
+    data: Observed,
+    state: MEstimate,
+    influence: Influence,
+    margin: float = EDGE_MARGIN,
+    *,
+    proof: bool = True,
+) -> LowRank:
+    """Return the components of L + ψ/q above the edge of its noise, times a margin.
+
+    It is the state's own ``low`` where these are as many as it has.
+    """
+    change = correction(data, state.matrix, influence)
+    n, p, k = *change.shape, state.low.rank
+    freedom = max((n - k) * (p - k), 1)
+    measured = np.sqrt(float(np.vdot(change, change)) / freedom)
+    level = max(float(measured), data.share**-0.5)  # no less than that of unit noise
+    return state.low.above(change, margin * level * noise_edge(n, p), proof=proof)
+
+
+def fill_bands(patch: np.ndarray, missing: np.ndarray) -> np.ndarray:
+    """Return the patch with the mean of its band at every missing value: a start, no more."""
+    counts = len(patch) - np.count_nonzero(missing, axis=0)
+    known = np.where(missing, 0, patch)
+    means = known.sum(axis=0) / np.maximum(counts, 1)
+    return np.where(missing, means.astype(patch.dtype), patch)
+
+
+def fence_bands(data: Observed) -> np.ndarray:
+    """Return the patch with every band held to its fences, 1.5 quartile distances out.
+
+    Impulses crowded into a few bands would rise above the noise edge and be taken for signal; in
+    this start they are not. What is signal beyond the fences comes back with the iteration.
+    Missing values take the median.
+    """
+    across = np.ascontiguousarray(data.values.T)
+    counts = np.full(len(across), across.shape[1])
+    if data.present is not None:
+        there = np.ascontiguousarray(data.present.T)
+        across = np.where(there, across, np.nan)
+        counts = np.count_nonzero(there, axis=1)
+    across.sort(axis=1)
+    last, bands = np.maximum(counts - 1, 0), np.arange(len(across))
+    low, middle, high = (across[bands, (last * share) // 4] for share in (1, 2, 3))
+    reach = FENCE * (high - low)
+    fenced = np.clip(data.values, low - reach, high + reach)
+    if data.present is None:
+        return fenced
+    return np.where(data.present, fenced, np.where(counts > 0, middle, 0))
+
+
+def density_at(size: np.ndarray, cut: float, n_kept: int, half_width: float = 0.25) -> float:
+    """Return the density of residual sizes at the cut, per kept element."""
+    near = int(np.count_nonzero((size > cut - half_width) & (size < cut + half_width)))
+    return near / max(n_kept, 1) / (2 * half_width)
+
+
+def to_solution(
+    patch: np.ndarray,
+    missing: np.ndarray | None,
+    low: LowRank,
+    kept: np.ndarray,
+    spread: float,
+    slope: float,
+    bound: float = LOSS_BOUND,
+) -> PatchSolution:
+    """Return the solution with what its variance rests on: the sandwich of M-estimation.
+
+    Parameters
+    ----------
+    patch, missing
+        What was given.
+    low
+        The estimate.
+    kept
+        (pixels, bands) True where ψ follows the residual.
+    spread
+        Σψ² over all elements.
+    slope
+        Mean slope of ψ over the kept elements.
+    bound
+        Residuals count as at most this in the loss of a pixel.
+    """
+    left, values, right = low.factors()
+    n, p, r = *patch.shape, len(values)
+    residual = patch - (left * values) @ right.T
+    if missing is not None:
+        residual[missing] = 0
+    n_kept = int(np.count_nonzero(kept))
+    freedom = n_kept - r * (n + p - r)
+    # A patch with hardly more elements than parameters says nothing about its noise.
+    variance = spread / freedom if freedom > 0.1 * n_kept else 1.0
+    inflation = variance / max(slope, SMALLEST_SLOPE) ** 2
+    bounded = np.clip(residual, -bound, bound)
+    return PatchSolution(
+        left,
+        values,
+        right,
+        residual=float(np.vdot(residual * kept, residual)),
+        kept=kept,
+        inflation=float(inflation),
+        level=float(np.sqrt(inflation * kept.size / max(n_kept, 1))),
+        loss=np.einsum("nv,nv->n", bounded, bounded),
+    )

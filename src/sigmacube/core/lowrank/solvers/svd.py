@@ -1,0 +1,140 @@
+"""Exact truncated singular value decomposition of a patch, by way of its Gram matrix."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from sigmacube.core.lowrank.eigen import leading_eigenpairs
+from sigmacube.core.lowrank.iteration import iterate_above
+from sigmacube.core.lowrank.solvers.base import PatchSolution
+from sigmacube.core.lowrank.solvers.low_rank import working_precision
+from sigmacube.core.lowrank.solvers.m_estimate import Observed, full_influence, settle, to_solution
+from sigmacube.core.lowrank.solvers.weighted import alternate
+from sigmacube.core.rank import count_signal, noise_edge
+
+__all__ = ["SvdSolver"]
+
+# The square of the noise edge, relative to the sum of all squares, below which a float64 Gram
+# matrix no longer resolves the noise floor and the patch itself is decomposed.
+GRAM_RESOLUTION = 1e-11
+# A fit around missing values has settled when a step moves it by less than so many noise std.
+MISSING_TOLERANCE = 1e-3
+
+
+@dataclass(frozen=True)
+class SvdSolver:
+    """Truncated SVD with the rank from the noise edge, or a fixed one.
+
+    Parameters
+    ----------
+    rank
+        ``"auto"`` or a fixed number of components.
+    start
+        (bands, k) orthonormal directions that dominate the scene: only a help to the
+        eigensolver for stacks of windows. None means LAPACK for every window.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> signal = 30 * np.outer(rng.normal(size=60), rng.normal(size=20)) / 60**0.5
+    >>> SvdSolver()(signal + rng.normal(size=(60, 20))).rank
+    1
+    """
+
+    rank: int | str = "auto"
+    start: np.ndarray | None = None
+
+    takes_missing = True
+
+    def __call__(self, patch: np.ndarray, *, missing: np.ndarray | None = None) -> PatchSolution:
+        """Solve one patch (pixels, bands) of unit noise.
+
+        Parameters
+        ----------
+        patch
+            The patch.
+        missing
+            (pixels, bands) True where a value is missing; the others are then fitted by least
+            squares.
+        """
+        if missing is not None:
+            return self._incomplete(patch, missing)
+        if patch.shape[0] >= patch.shape[1]:
+            grams, counts = (patch.T @ patch)[None], np.array([len(patch)])
+            return replace(self, start=None).solve_stack([patch], grams, counts)[0]
+        energy, edge = float(np.vdot(patch, patch)), noise_edge(*patch.shape)
+        if energy == 0.0 or edge**2 < GRAM_RESOLUTION * energy:
+            return self._by_patch(patch, edge)
+        values, left = self._by_lapack(patch @ patch.T, edge)
+        right = patch.T @ (left / np.sqrt(values))
+        return PatchSolution(left, np.sqrt(values), right, energy - float(values.sum()))
+
+    def solve_stack(
+        self,
+        patches: Sequence[np.ndarray],
+        grams: np.ndarray,
+        n_valid: np.ndarray,
+    ) -> list[PatchSolution]:
+        """Solve several patches of equal shape, with no fewer pixels than bands.
+
+        Parameters
+        ----------
+        patches
+            The patches (..., bands), or images of them; masked pixels are rows of zeros.
+        grams
+            (patches, bands, bands) patchᵀ patch, which neighbouring windows share.
+        n_valid
+            (patches,) how many pixels are not masked.
+        """
+        edges = np.array([noise_edge(int(n), grams.shape[1]) for n in n_valid])
+        energies = np.trace(grams, axis1=1, axis2=2)
+        pairs: list[tuple[np.ndarray, np.ndarray] | None] = [None] * len(grams)
+        if self.rank == "auto" and self.start is not None:
+            pairs = iterate_above(grams, edges**2, self.start)
+        solutions = []
+        for patch, gram, edge, energy, known in zip(
+            patches, grams, edges.tolist(), energies.tolist(), pairs, strict=True
+        ):
+            if energy == 0.0 or edge**2 < GRAM_RESOLUTION * energy:
+                solutions.append(self._by_patch(patch.reshape(-1, len(gram)), edge))
+            else:
+                values, right = self._by_lapack(gram, edge) if known is None else known
+                solutions.append(_solution(patch, values, right, energy))
+        return solutions
+
+    def _by_lapack(self, gram: np.ndarray, edge: float) -> tuple[np.ndarray, np.ndarray]:
+        if self.rank == "auto":
+            return leading_eigenpairs(gram, floor=edge**2)
+        values, vectors = leading_eigenpairs(gram, count=min(int(self.rank), len(gram)))
+        real = values > 1e-14 * values[0]  # a patch of lower rank than asked for
+        return values[real], vectors[:, real]
+
+    def _incomplete(self, patch: np.ndarray, missing: np.ndarray) -> PatchSolution:
+        work, kept = working_precision(patch), ~missing
+        data = Observed.create(work, missing)
+        state = settle(data, full_influence, self.rank, 10 * MISSING_TOLERANCE)
+        low = alternate(work, kept, state.low, MISSING_TOLERANCE)
+        solution = to_solution(patch, missing, low, kept, 0.0, 1.0, bound=np.inf)
+        share = np.count_nonzero(kept) / kept.size
+        return replace(solution, inflation=1.0, level=float(1 / np.sqrt(share)))
+
+    def _by_patch(self, patch: np.ndarray, edge: float) -> PatchSolution:
+        if not patch.any():
+            none = np.empty((len(patch), 0)), np.empty(0), np.empty((patch.shape[1], 0))
+            return PatchSolution(*none, 0.0)
+        left, d, right = np.linalg.svd(patch, full_matrices=False)
+        rank = count_signal(d, edge) if self.rank == "auto" else int(self.rank)
+        residual = float(np.sum(d[rank:] ** 2))
+        return PatchSolution(left[:, :rank], d[:rank], right[:rank].T, residual)
+
+
+def _solution(
+    patch: np.ndarray, values: np.ndarray, right: np.ndarray, energy: float
+) -> PatchSolution:
+    d = np.sqrt(values)
+    left = np.matmul(patch, right / d).reshape(patch.size // len(right), len(d))
+    return PatchSolution(left, d, right, max(energy - float(values.sum()), 0.0))

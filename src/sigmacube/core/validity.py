@@ -1,0 +1,131 @@
+"""Which values of a cube are there: finite, and not masked."""
+
+from __future__ import annotations
+
+import numpy as np
+
+__all__ = [
+    "broadcast_mask",
+    "check_values",
+    "mean_spectrum",
+    "partly_valid",
+    "to_all_bands",
+    "valid_elements",
+    "valid_parts",
+]
+
+NO_VALUE = "Invalid cube: no value is finite and unmasked. There must be some."
+NO_PIXEL = (
+    "Invalid cube: no pixel is valid in all bands that hold data. Mask bands that are mostly "
+    "missing."
+)
+
+
+def mean_spectrum(values: np.ndarray, valid: np.ndarray) -> np.ndarray:
+    """Return (bands,) the mean of the finite values of valid pixels; zero for bands without."""
+    spectra = np.asarray(values[valid], dtype=np.float64)
+    known = np.isfinite(spectra)
+    total = np.sum(np.where(known, spectra, 0.0), axis=0)
+    return total / np.maximum(np.count_nonzero(known, axis=0), 1)
+
+
+def to_all_bands(flags: np.ndarray, bands: np.ndarray, n_bands: int) -> np.ndarray:
+    """Return booleans (row, col, bands with data) for all bands, False in the others."""
+    if len(bands) == n_bands:
+        return flags
+    whole = np.zeros((*flags.shape[:2], n_bands), dtype=bool)
+    whole[..., bands] = flags
+    return whole
+
+
+def partly_valid(
+    values: np.ndarray, mask: np.ndarray | None
+) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+    """Return the bands with any valid value, the pixels with any, and what these miss.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> values = np.ones((1, 2, 3))
+    >>> values[..., 1] = np.nan
+    >>> values[0, 0, 2] = np.inf
+    >>> bands, valid, missing = partly_valid(values, None)
+    >>> bands, valid, missing.tolist()
+    (array([0, 2]), array([[ True,  True]]), [[[False, True], [False, False]]])
+    """
+    bands, kept = _valid_bands(values, mask)
+    complete = np.all(kept, axis=2)
+    if complete.all():
+        return bands, complete, None
+    valid = np.any(kept, axis=2)
+    missing = ~kept & valid[..., None]
+    return bands, valid, missing if missing.any() else None
+
+
+def valid_parts(values: np.ndarray, mask: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
+    """Return the bands with any valid value, and the pixels valid in all of these bands.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> values = np.ones((2, 2, 3))
+    >>> values[..., 1] = np.nan
+    >>> values[0, 0, 2] = np.inf
+    >>> bands, valid = valid_parts(values, None)
+    >>> bands
+    array([0, 2])
+    >>> valid
+    array([[False,  True],
+           [ True,  True]])
+    """
+    bands, kept = _valid_bands(values, mask)
+    pixels = np.all(kept, axis=2)
+    if not pixels.any():
+        raise ValueError(NO_PIXEL)
+    return bands, pixels
+
+
+def _valid_bands(values: np.ndarray, mask: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
+    """Return the bands with any valid value, and what is valid in them."""
+    check_values(values)
+    valid = valid_elements(values, mask)
+    bands = np.flatnonzero(valid.any(axis=(0, 1)))
+    if len(bands) == 0:
+        raise ValueError(NO_VALUE)
+    return bands, valid if len(bands) == values.shape[2] else valid[..., bands]
+
+
+def valid_elements(values: np.ndarray, mask: np.ndarray | None) -> np.ndarray:
+    """Return (row, col, band) True where values are finite and not masked."""
+    valid = np.isfinite(values) if values.dtype.kind == "f" else np.ones(values.shape, dtype=bool)
+    if mask is not None:
+        valid &= broadcast_mask(mask, values.shape)
+    return valid
+
+
+def check_values(values: np.ndarray) -> None:
+    """Refuse what is not a cube of real numbers."""
+    if values.ndim != 3:
+        raise ValueError(
+            f"Invalid cube of {values.ndim} dimensions, shape {values.shape}. "
+            "It must have three: (row, col, band)."
+        )
+    if values.dtype.kind not in "iuf":
+        raise ValueError(
+            f"Invalid cube of type {values.dtype}. It must hold real numbers (integer or float)."
+        )
+
+
+def broadcast_mask(mask: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """Return a (row, col) or (row, col, band) mask with the shape of the cube."""
+    mask = np.asarray(mask)
+    if mask.dtype != bool:
+        raise ValueError(f"Invalid mask of type {mask.dtype}. It must be boolean, True = valid.")
+    if mask.shape == shape[:2]:
+        mask = mask[..., None]
+    try:
+        return np.broadcast_to(mask, shape)
+    except ValueError:
+        raise ValueError(
+            f"Invalid mask of shape {mask.shape}. It must be {shape[:2]} or {shape}."
+        ) from None

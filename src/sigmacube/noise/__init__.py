@@ -1,0 +1,1 @@
+"""Noise: models of it, and estimators that find it on a scene."""

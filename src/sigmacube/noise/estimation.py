@@ -1,0 +1,374 @@
+"""Noise of a scene, estimated from the scene itself."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from sigmacube.core.parallel import ParallelMap, parallel
+from sigmacube.core.validity import valid_parts
+from sigmacube.noise.band_correlation import LAGS, correlation_matrix
+from sigmacube.noise.band_screen import BandScreen, screen_bands
+from sigmacube.noise.differences import (
+    DifferencesNoise,
+    differences_noise,
+    second_differences,
+)
+from sigmacube.noise.regression import regression_noise
+from sigmacube.noise.residual import fewer_components, residual_noise
+from sigmacube.noise.sample import NoiseSample
+from sigmacube.noise.signal_noise import SignalNoise
+
+__all__ = ["ESTIMATORS", "NoiseEstimate", "estimate_noise", "fit_noise", "spatial_warning"]
+
+ESTIMATORS = ("regression", "differences", "residual")
+DEFAULT = "differences+residual"
+# Correlations between bands below this are left out: a diagonal is simpler and does not differ.
+CORRELATED = 0.05
+# Bands that repeat another one share all of its noise but this much.
+OWN_NOISE = 0.01
+# Noise below this share of the values is what rounding leaves.
+ROUNDING = 1e-6
+# A constant band gets this share of its value, so that windows keep it as it is.
+NOMINAL = 1e-3
+# Correlation of neighbouring pixels' noise that the user is told of.
+SPATIALLY_CORRELATED = 0.05
+
+log = logging.getLogger("sigmacube")
+
+
+@dataclass(frozen=True, eq=False)
+class NoiseEstimate:
+    """The noise of a scene and how it was found."""
+
+    model: np.ndarray | SignalNoise
+    """(bands,) standard deviations, (bands, bands) covariance, or a signal-dependent model."""
+    source: str
+    """Name of the estimator, ``"differences+residual"`` for the default."""
+    spatial_lag1: float
+    """Correlation of the noise between neighbouring pixels; NaN where it was not looked at."""
+    by_lag: np.ndarray
+    """Correlation of the noise between bands at distances 0, 1, …; zeros where it is left out."""
+    screen: BandScreen
+    """Bands that stand out, over all bands of the cube; those without data count as constant."""
+
+    @property
+    def value(self) -> np.ndarray:
+        """Noise at the scene's mean spectrum: (bands,) stds or (bands, bands) covariance."""
+        return self.model.value if isinstance(self.model, SignalNoise) else self.model
+
+    @property
+    def std(self) -> np.ndarray:
+        """(bands,) standard deviation at the scene's mean spectrum."""
+        value = self.value
+        return np.sqrt(np.diag(value)) if value.ndim == 2 else value
+
+    @property
+    def signal_dependent(self) -> bool:
+        """Whether the variance grows with the signal."""
+        return isinstance(self.model, SignalNoise)
+
+    def independent(self) -> NoiseEstimate:
+        """Return the estimate without correlation between bands, for windows that cut them."""
+        if self.value.ndim < 2:
+            return self
+        log.warning("noise is correlated between bands; left out because windows cut the bands")
+        model: np.ndarray | SignalNoise = self.std
+        if isinstance(self.model, SignalNoise):
+            model = replace(self.model, correlation=None)
+        return replace(self, model=model)
+
+    def summary(self) -> dict[str, Any]:
+        """Return what was found, JSON-like."""
+        kind = "covariance" if self.value.ndim == 2 else "per band"
+        facts: dict[str, Any] = {"kind": kind, "signal_dependent": self.signal_dependent}
+        if self.value.ndim == 2:
+            facts["band_correlation"] = [round(float(r), 4) for r in self.by_lag]
+        if np.isfinite(self.spatial_lag1):
+            facts["spatial_lag1"] = round(self.spatial_lag1, 4)
+        for name, where in self.screen.named().items():
+            if where.any():
+                facts[f"{name}_bands"] = np.flatnonzero(where).tolist()
+        return facts
+
+    def describe(self) -> str:
+        """Return one line on what was found."""
+        kind = "correlated between bands" if self.value.ndim == 2 else "one level per band"
+        if self.value.ndim == 2:
+            kind += f" (neighbours {self.by_lag[1]:+.2f})"
+        if self.signal_dependent:
+            kind += ", growing with the signal"
+        return f"noise estimated by {self.source}: {kind}, median {np.median(self.std):.3g}"
+
+
+def spatial_warning(lag1: float) -> str:
+    """Return what noise that is correlated between neighbouring pixels means for the user."""
+    # A smooth component averages neighbours: its variance grows by the sum of their correlations.
+    factor = np.sqrt(1 + 4 * max(lag1, 0))
+    return (
+        f"the noise is correlated between neighbouring pixels (lag-1 {lag1:.2f}; was the product "
+        f"resampled to a map grid?): σ takes pixels as independent and is too small by a factor "
+        f"of up to {factor:.2f} where the signal is smooth"
+    )
+
+
+def estimate_noise(
+    values: np.ndarray,
+    method: str | None = None,
+    *,
+    mask: np.ndarray | None = None,
+    workers: int | None = None,
+) -> np.ndarray:
+    """Return the noise of a cube: a standard deviation per band, or a band covariance.
+
+    Parameters
+    ----------
+    values
+        (row, col, band) cube.
+    method
+        ``"regression"``, ``"differences"``, ``"residual"``, or None for the default combination
+        (see `fit_noise`).
+    mask
+        True where values are valid.
+    workers
+        Threads; the number of processors by default.
+
+    Examples
+    --------
+    >>> import numpy as np, sigmacube as sc
+    >>> truth = sc.synthetic.scene((60, 50, 40), rng=1).values
+    >>> noisy = truth + np.random.default_rng(2).normal(scale=0.01, size=truth.shape)
+    >>> std = estimate_noise(noisy)
+    >>> std.shape, bool(abs(np.median(std) / 0.01 - 1) < 0.05)
+    ((40,), True)
+    """
+    return fit_noise(values, method, mask=mask, workers=workers).value
+
+
+def fit_noise(
+    values: np.ndarray,
+    method: str | None = None,
+    *,
+    mask: np.ndarray | None = None,
+    workers: int | None = None,
+) -> NoiseEstimate:
+    """Estimate the noise of a cube and say how.
+
+    The default takes the correlation between bands from differences of neighbouring pixels, which
+    tell noise from signal, and the level per band, with its growth with the signal, from the
+    residual of a first denoising, which sees all the noise there is.
+
+    Parameters
+    ----------
+    values, method, mask, workers
+        As for `estimate_noise`.
+    """
+    if method is not None and method not in ESTIMATORS:
+        names = ", ".join(repr(name) for name in ESTIMATORS)
+        raise ValueError(f"Invalid noise {method!r}. An estimator must be one of {names}.")
+    bands, valid = valid_parts(values, mask)
+    spectra = values[..., bands] if len(bands) < values.shape[2] else values
+    screen = screen_bands(spectra[valid])
+    _announce(screen, bands)
+    if not screen.usable.any():
+        raise ValueError(
+            "Invalid scene for a noise estimate: every band is constant. Give the noise instead."
+        )
+    usable = bands[screen.usable]
+    sample = NoiseSample.create(values, usable, _unsaturated(spectra, valid, screen))
+    with parallel(workers) as run:
+        model, found = _estimate(sample, method, run)
+    part = NoiseEstimate(model, method or DEFAULT, found.spatial_lag1, found.by_lag, screen)
+    estimate = _on_all_bands(part, sample, bands, spectra[valid], values.shape[2])
+    log.info(estimate.describe())
+    if estimate.spatial_lag1 > SPATIALLY_CORRELATED:
+        log.warning(spatial_warning(estimate.spatial_lag1))
+    return estimate
+
+
+def _estimate(
+    sample: NoiseSample, method: str | None, run: ParallelMap
+) -> tuple[np.ndarray | SignalNoise, DifferencesNoise]:
+    """Return the noise of the usable bands, and what differences say if they were looked at."""
+    independent = np.eye(1, LAGS + 1)[0]
+    if method == "regression":
+        std = regression_noise(sample.spectra)
+        return std, DifferencesNoise(std, independent, np.nan)
+    rough = _rough_noise(sample)
+    if method == "residual":
+        settled = residual_noise(sample, rough, run, signal_dependent=False)
+        return settled, DifferencesNoise(rough, independent, np.nan)
+    found = differences_noise(sample, rough)
+    correlation = None
+    if np.max(np.abs(found.by_lag[1:])) >= CORRELATED:
+        correlation = correlation_matrix(found.by_lag, sample.positions)
+        if not fewer_components(sample, found.std, correlation, run):
+            correlation = None
+    if correlation is None:
+        found = found._replace(by_lag=independent)
+    if method == "differences":
+        return _covariance(found.std, correlation), found
+    start = np.maximum(found.std, rough)
+    model = residual_noise(sample, start, run, correlation=correlation)
+    return model if isinstance(model, SignalNoise) else _covariance(model, correlation), found
+
+
+def _covariance(std: np.ndarray, correlation: np.ndarray | None) -> np.ndarray:
+    return std if correlation is None else correlation * np.outer(std, std)
+
+
+def _rough_noise(sample: NoiseSample) -> np.ndarray:
+    """Return a first standard deviation per band, rather too large than too small."""
+    spectra = sample.spectra
+    size = np.sqrt(np.mean(np.square(spectra), axis=0))
+    if len(spectra) >= 2 * sample.n_bands:
+        std = regression_noise(spectra)
+    else:
+        pairs = zip(sample.blocks, sample.valid, strict=True)
+        changes = np.concatenate([second_differences(*pair) for pair in pairs])
+        if not len(changes):
+            raise ValueError(
+                f"Invalid scene for a noise estimate: {len(spectra)} valid pixels, and no square "
+                "of four neighbours among them. Give the noise instead."
+            )
+        std = 1.4826 * np.median(np.abs(changes), axis=0)
+    if np.median(std / size) < ROUNDING:
+        raise ValueError(
+            "Invalid scene for a noise estimate: it is noise-free, to the precision of its numbers "
+            f"({np.median(std / size):.1g} of the values). Give the noise instead."
+        )
+    # A band that others determine exactly must not be given infinite weight.
+    return np.maximum(std, 1e-3 * np.median(std / size) * size)
+
+
+def _unsaturated(spectra: np.ndarray, valid: np.ndarray, screen: BandScreen) -> np.ndarray:
+    """Return the valid pixels that are not clipped in any band, if most of them are not."""
+    clipped = screen.saturated > 0
+    if not clipped.any():
+        return valid
+    part = spectra[..., clipped]
+    free = valid & np.all(part < part[valid].max(axis=0), axis=2)
+    return free if 2 * np.count_nonzero(free) >= np.count_nonzero(valid) else valid
+
+
+def _announce(screen: BandScreen, bands: np.ndarray) -> None:
+    """Log what stands out."""
+    for name, where in screen.named().items():
+        if where.any():
+            found = bands[where]
+            first = ", ".join(map(str, found[:8])) + (", …" if len(found) > 8 else "")
+            log.warning("%d %s band%s: %s", len(found), name, "s" * (len(found) > 1), first)
+
+
+def _on_all_bands(
+    part: NoiseEstimate, sample: NoiseSample, bands: np.ndarray, spectra: np.ndarray, n_bands: int
+) -> NoiseEstimate:
+    """Return the estimate of the usable bands for all bands of the cube.
+
+    Quantisation adds its Δ²/12 at least. A band that repeats another takes over its noise and
+    shares it. Bands without a measurement of their own get a nominal level that lets them pass
+    through the windows: they are constant, so nothing depends on it.
+    """
+    screen = part.screen
+    spread = _Spread.create(screen, bands, sample, spectra, part.std, n_bands)
+    model = spread.model(part.model)
+    twins = np.where(screen.duplicate_of < 0, -1, bands[screen.duplicate_of])
+    whole = BandScreen(
+        _scatter(screen.constant, bands, n_bands, True),
+        _scatter(twins, bands, n_bands, -1),
+        _scatter(screen.saturated, bands, n_bands, 0.0),
+        _scatter(screen.step, bands, n_bands, 0.0),
+    )
+    return replace(part, model=model, screen=whole)
+
+
+def _scatter(array: np.ndarray, bands: np.ndarray, n_bands: int, fill: float) -> np.ndarray:
+    out = np.full(n_bands, fill, dtype=array.dtype)
+    out[bands] = array
+    return out
+
+
+@dataclass(frozen=True, eq=False)
+class _Spread:
+    """How the noise of the usable bands is passed on to all bands."""
+
+    origin: np.ndarray
+    """(bands,) position among the usable bands that a band takes its noise from; −1 for none."""
+    scale: np.ndarray
+    """(bands,) factor on the origin's standard deviation."""
+    nominal: np.ndarray
+    """(bands,) standard deviation where there is no origin."""
+    reference: np.ndarray
+    """(bands,) mean of every band."""
+
+    @classmethod
+    def create(
+        cls,
+        screen: BandScreen,
+        bands: np.ndarray,
+        sample: NoiseSample,
+        spectra: np.ndarray,
+        std: np.ndarray,
+        n_bands: int,
+    ) -> _Spread:
+        """Find the origin of every band's noise.
+
+        ``spectra`` are the valid ones of the bands with data, ``std`` the usable bands' noise.
+        """
+        usable = np.flatnonzero(screen.usable)
+        place = np.full(len(bands), -1)
+        place[usable] = np.arange(len(usable))
+        twin = screen.duplicate_of >= 0
+        root = np.where(twin, screen.duplicate_of, np.arange(len(bands)))
+        ratio = np.ones(len(bands))
+        if twin.any():
+            ratio[twin] = spectra[:, twin].std(axis=0) / spectra[:, root[twin]].std(axis=0)
+        floor = screen.step[usable] / np.sqrt(12)
+        quantised = np.ones(len(bands))
+        quantised[usable] = np.maximum(1.0, floor / std)
+        scale = ratio * quantised[root]
+        mean = spectra.mean(axis=0, dtype=np.float64)
+        least = np.median(screen.step[usable]) / np.sqrt(12) or NOMINAL * np.min(std)
+        nominal = np.maximum(NOMINAL * np.abs(mean), least)
+        return cls(
+            _scatter(place[root], bands, n_bands, -1),
+            _scatter(scale, bands, n_bands, 1.0),
+            _scatter(nominal, bands, n_bands, float(least)),
+            _scatter(mean, bands, n_bands, 0.0),
+        )
+
+    def model(self, part: np.ndarray | SignalNoise) -> np.ndarray | SignalNoise:
+        """Return the noise of all bands from that of the usable ones."""
+        if isinstance(part, SignalNoise):
+            has = self.origin >= 0
+            gain = np.where(has, np.asarray(part.gain)[self.origin] * self.scale**2, 0.0)
+            offset = np.where(has, np.asarray(part.offset)[self.origin] * self.scale**2, 0.0)
+            offset = np.where(has, offset, self.nominal**2)
+            return SignalNoise(gain, offset, self.reference, self.correlation(part.correlation))
+        diagonal = part if part.ndim == 1 else np.sqrt(np.diag(part))
+        std = np.where(self.origin >= 0, diagonal[self.origin] * self.scale, self.nominal)
+        own = None if part.ndim == 1 else part / np.outer(diagonal, diagonal)
+        correlation = self.correlation(own)
+        return std if correlation is None else correlation * np.outer(std, std)
+
+    def correlation(self, part: np.ndarray | None) -> np.ndarray | None:
+        """Return the correlation of all bands; None where they are independent."""
+        has = np.flatnonzero(self.origin >= 0)
+        origin = self.origin[has]
+        repeated = len(np.unique(origin)) < len(origin)
+        if part is None and not repeated:
+            return None
+        matrix = np.eye(len(self.origin))
+        own = np.eye(int(origin.max()) + 1) if part is None else part
+        shared = own[np.ix_(origin, origin)]
+        if repeated:
+            twins = np.equal.outer(origin, origin) & ~np.eye(len(origin), dtype=bool)
+            involved = twins.any(axis=1)
+            keep = np.where(involved, 1 - OWN_NOISE, 1.0)
+            shared = shared * np.sqrt(np.outer(keep, keep))
+            np.fill_diagonal(shared, 1.0)
+        matrix[np.ix_(has, has)] = shared
+        return matrix

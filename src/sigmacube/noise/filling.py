@@ -1,0 +1,82 @@
+"""Cubes with holes and impulses made whole, for estimates of the noise and nothing else."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from sigmacube.core.validity import partly_valid
+
+__all__ = ["whole_spectra"]
+
+# Where values are taken from: not next door, or differences of neighbours would vanish.
+SHIFTS = [(0, 2), (2, 0), (0, -2), (-2, 0), (2, 2), (-2, -2), (0, 3), (3, 0), (0, -3), (-3, 0)]
+# An impulse differs from the median around it by so many times what is usual in its band.
+WILD = 6.0
+
+
+def whole_spectra(
+    values: np.ndarray, mask: np.ndarray | None, *, impulses: bool = False
+) -> tuple[np.ndarray, np.ndarray | None]:
+    """Return a cube whose pixels are complete or masked, and its mask.
+
+    A missing value takes that of a pixel two or three away, with its noise, so that the level of
+    the noise stays. Pixels that find none are masked. Nothing is done to a cube that is complete.
+
+    Parameters
+    ----------
+    values
+        (row, col, band) cube.
+    mask
+        True where values are valid, or None.
+    impulses
+        Treat what stands out from its neighbours as missing.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> cube = np.random.default_rng(0).normal(size=(20, 20, 5))
+    >>> cube[3, 4, 1] = np.nan
+    >>> whole, valid = whole_spectra(cube, None)
+    >>> bool(whole[3, 4, 1] == cube[3, 6, 1]), bool(valid.all())
+    (True, True)
+    """
+    bands, valid, missing = partly_valid(values, mask)
+    if missing is None and not impulses:
+        return values, mask
+    part = np.asarray(values[..., bands], dtype=np.float64)
+    there = np.broadcast_to(valid[..., None], part.shape)
+    if missing is not None:
+        there = there & ~missing
+    if impulses:
+        there = there & ~_stands_out(part, there)
+    filled, found = np.where(there, part, 0.0), there.copy()
+    for rows, cols in SHIFTS:
+        source, known = (_shifted(array, rows, cols) for array in (part, there))
+        take = ~found & known
+        filled[take] = source[take]
+        found |= take
+    whole = np.array(values, dtype=np.float64)
+    whole[..., bands] = filled
+    return whole, np.broadcast_to((found.all(axis=2) & valid)[..., None], values.shape)
+
+
+def _shifted(array: np.ndarray, rows: int, cols: int) -> np.ndarray:
+    """Return the array as seen from pixels ``rows`` and ``cols`` before; zero outside."""
+    moved = np.zeros_like(array)
+    here, there = [], []
+    for shift, size in ((rows, array.shape[0]), (cols, array.shape[1])):
+        here.append(slice(max(-shift, 0), size - max(shift, 0)))
+        there.append(slice(max(shift, 0), size - max(-shift, 0)))
+    moved[tuple(here)] = array[tuple(there)]
+    return moved
+
+
+def _stands_out(values: np.ndarray, there: np.ndarray) -> np.ndarray:
+    """Return elements far from the median of the 3 × 3 pixels around them, in their band."""
+    from scipy.ndimage import median_filter
+
+    middle = np.nanmedian(np.where(there, values, np.nan), axis=(0, 1))
+    known = np.where(there, values, middle)
+    distance = np.abs(known - median_filter(known, size=(3, 3, 1)))
+    usual = np.median(distance, axis=(0, 1)) * 1.4826
+    return distance > WILD * np.maximum(usual, 1e-300)

@@ -1,5 +1,0 @@
-"""Scenes that do not fit in memory: tiles, workers, Dask, and runs that can be resumed."""
-
-from sigmacube.scale.run import Outcome, denoise_file
-
-__all__ = ["Outcome", "denoise_file"]

@@ -1,0 +1,570 @@
+"""One self-contained HTML page about a result: pictures inside, nothing loaded from anywhere."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from sigmacube._version import __version__
+from sigmacube.io.atomic import check_output, staged
+from sigmacube.io.dataset import REFERENCES
+from sigmacube.io.pieces import (
+    Observed,
+    ResultSource,
+    find_observed,
+    open_observed,
+    open_result,
+)
+from sigmacube.show import plots
+from sigmacube.show.summary import data_uri, key_figures, relative_std
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from sigmacube.result import DenoisedCube
+
+__all__ = ["write_report"]
+
+#: Elements of a cube that the pictures are made of; larger scenes are thinned.
+_LIMIT = 25_000_000
+_CLASSES = 4
+
+
+class _Pixel(NamedTuple):
+    """A pixel whose spectrum is shown, and why."""
+
+    row: int
+    col: int
+    why: str
+
+
+def write_report(
+    result: DenoisedCube | str | Path,
+    out: str | Path,
+    *,
+    observed: Any = None,
+    calibration: Any = None,
+    overwrite: bool = True,
+) -> Path:
+    """Write one HTML page about a result.
+
+    The page holds its pictures, needs no network, and prints to A4 or letter.
+
+    Parameters
+    ----------
+    result
+        A result, or the path of one.
+    out
+        The page, ``.html``.
+    observed
+        The noisy input (a path, `Cube` or array) for the picture before. A file beside a saved
+        result that has the input's name is found by itself.
+    calibration
+        What was found about coverage: an object with ``coverage`` (from `sc.holdout` or `sc.monte_carlo`), a mapping from nominal level to coverage, or the path of a JSON
+        file that has it under ``coverage``.
+    overwrite
+        Whether an existing page may be replaced.
+
+    Returns
+    -------
+    Path
+        ``out``.
+
+    Examples
+    --------
+    >>> import tempfile, sigmacube as sc
+    >>> from sigmacube.show.report import write_report
+    >>> noisy = sc.synthetic.add_noise(sc.synthetic.scene((24, 30, 40), rng=1), 0.05, rng=2)
+    >>> page = write_report(
+    ...     sc.denoise(noisy, 0.05, window=12), Path(tempfile.mkdtemp()) / "report.html",
+    ...     observed=noisy,
+    ... )
+    >>> "://" in page.read_text(encoding="utf-8")
+    False
+    """
+    out = Path(out)
+    if out.suffix.lower() not in (".html", ".htm"):
+        raise ValueError(
+            f"{out}: a report cannot have the suffix {out.suffix!r}. It must be .html."
+        )
+    check_output([out], overwrite=overwrite)
+    achieved = _coverage(calibration)
+    with open_result(result) as source:
+        before = None if observed is None else open_observed(observed, source)
+        if before is None and isinstance(result, str | Path):
+            before = find_observed(result, source)
+        page = _Page(source, before, achieved).html()
+    with staged([out], overwrite=overwrite) as (temporary,):
+        temporary.write_text(page, encoding="utf-8")
+    return out
+
+
+def _coverage(given: Any) -> dict[float, float] | None:
+    """Return achieved coverage by nominal level, from any of the accepted forms."""
+    if given is None:
+        return None
+    if isinstance(given, str | Path):
+        try:
+            given = json.loads(Path(given).read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise ValueError(f"{given}: no JSON ({error}).") from None
+    if isinstance(given, Mapping):
+        given = given.get("coverage", given)
+    given = getattr(given, "coverage", given)
+    try:
+        shares = {float(level): float(share) for level, share in given.items()}
+    except (AttributeError, TypeError, ValueError):
+        shares = {}
+    if not shares or not all(0 < level < 1 and 0 <= s <= 1 for level, s in shares.items()):
+        raise ValueError(
+            "Invalid calibration. It must map nominal levels to coverage, both between 0 and 1, "
+            'such as {"0.95": 0.948}.'
+        )
+    return shares
+
+
+class _Page:
+    """What the sections of a page share."""
+
+    def __init__(
+        self, source: ResultSource, observed: Observed | None, coverage: dict[float, float] | None
+    ) -> None:
+        self.source, self.observed = source, observed
+        self.result, self.step = source.thinned(_LIMIT)
+        self.coverage = coverage or _recorded(self.result.settings)
+        self.pixels = list(_telling_pixels(self.result, self.step))
+
+    def html(self) -> str:
+        """Return the whole page."""
+        parts = [self.scene(), self.spectra(), self.why(), self.noise()]
+        parts += [self.calibration()] if self.coverage else []
+        parts += [self.settings(), _cite()]
+        title = escape(self.source.name)
+        return _TEMPLATE.format(
+            title=title, style=_STYLE, header=self.header(), body="\n".join(parts)
+        )
+
+    def header(self) -> str:
+        """Return the title and the key figures."""
+        figures = key_figures(self.result)
+        rows, cols, bands = self.source.shape
+        figures["size"] = f"{rows} × {cols} pixels, {bands} bands"
+        tiles = "".join(
+            f"<div class=tile><dt>{escape(label)}</dt><dd>{escape(text)}</dd></div>"
+            for label, text in figures.items()
+        )
+        settings = self.result.settings
+        made = f"sigmacube {settings.get('version', __version__)}"
+        thin = f" Figures and maps use every {_nth(self.step)} pixel." if self.step > 1 else ""
+        what = (
+            f"Denoised by {escape(made)} with windows of {_sides(settings.get('window'))} pixels "
+            f"every {_sides(settings.get('step'))}, solver {escape(str(settings.get('solver')))}. "
+            "σ is the standard deviation of the estimate: the noise that passes the denoising."
+        )
+        return (
+            f"<h1>{escape(self.source.name)}</h1><p class=lead>{what}{thin}</p>"
+            f"<dl class=tiles>{tiles}</dl>"
+        )
+
+    def scene(self) -> str:
+        """Return the scene before and after, and sigma."""
+        result, shown = self.result, plots.usable_bands(self.result.estimate, self._good())
+        chosen = plots.color_bands(shown, result.wavelengths)
+        limits = plots.stretch_limits(result.estimate[:, :, chosen])
+        pictures: list[tuple[str, Any]] = []
+        if self.observed is not None:
+            noisy = self.observed.picture(chosen, self.step)
+            pictures.append(("Observed", lambda ax: _color(noisy, limits, ax)))
+        after = result.estimate[:, :, chosen]
+        pictures.append(("Denoised", lambda ax: _color(after, limits, ax)))
+        if result.std is not None:
+            pictures.append(("", lambda ax: plots.sigma_map(result, ax=ax)))
+            # With one noise level for all bands both maps are the same picture.
+            if np.ndim(result.noise):
+                pictures.append(("", lambda ax: plots.sigma_ratio_map(result, ax=ax)))
+        image = self._maps(pictures, marks=True)
+        colors = (
+            "bands " + ", ".join(str(band) for band in chosen)
+            if result.wavelengths is None
+            else ", ".join(f"{result.wavelengths[band]:.0f}" for band in chosen) + " nm"
+        )
+        caption = (
+            f"Red, green and blue are {colors}, all pictures on one scale. Circles mark the pixels "
+            "whose spectra follow."
+        )
+        if result.std is not None and np.ndim(result.noise):
+            caption += " σ relative to the noise says how much of the noise is left."
+        return _section("The scene", image + _caption(caption))
+
+    def spectra(self) -> str:
+        """Return the spectra of a few telling pixels."""
+        from matplotlib.figure import Figure
+
+        if not self.pixels:
+            return _section("Spectra", "<p>No pixel has values.</p>")
+        images = []
+        for number, pixel in enumerate(self.pixels, start=1):
+            with plots.style():
+                figure = Figure(figsize=(4.0, 2.8), layout="constrained")
+                self._spectrum(figure.subplots(), pixel, number)
+            images.append(_image(figure, "svg", f"Spectrum of pixel {number}"))
+        caption = (
+            "Estimate with its 95 % interval"
+            + (", observed values as dots." if self.observed is not None else ".")
+            + " Lines break at bad bands. Classes are groups of similar spectra (k-means); each is "
+            "shown by the pixel nearest to its centre."
+        )
+        return _section("Spectra", _grid(images) + _caption(caption))
+
+    def why(self) -> str:
+        """Return where sigma is large, and why."""
+        result = self.result
+        rank = self.source.window_image("ranks", step=self.step)
+        residual = self.source.window_image("residual_ratio", step=self.step)
+        pictures: list[tuple[str, Any]] = [
+            ("", lambda ax: plots.rank_map(rank, ax=ax)),
+            ("", lambda ax: plots.residual_map(residual, ax=ax)),
+        ]
+        if result.rejected is not None:
+            pictures.append(("", lambda ax: plots.rejected_map(result, ax=ax)))
+        caption = (
+            "Rank: how many spectra describe a window; each adds to σ. Residual: what was removed, "
+            "over what the noise predicts. Well above 1 the low-rank model misses signal, and σ "
+            "does not hold that bias; well below 1 the noise was taken too large."
+        )
+        table = "" if result.std is None else self._sigma_table(rank)
+        return _section(
+            "Where σ is large, and why", table + self._maps(pictures) + _caption(caption)
+        )
+
+    def noise(self) -> str:
+        """Return noise and sigma per band."""
+        from matplotlib.figure import Figure
+
+        result = self.result
+        if result.std is None:
+            return _section(
+                "Noise", f"<p>{escape(key_figures(result)['noise σ'])}. No σ was computed.</p>"
+            )
+        with plots.style():
+            figure = Figure(figsize=(10.2, 2.9), layout="constrained")
+            plots.noise_spectrum(result, ax=figure.subplots())
+        origin = str(result.settings.get("noise_source", "not stated"))
+        told = "given by the user" if origin == "given" else f"from: {origin}"
+        return _section(
+            "Noise per band",
+            _image(figure, "svg", "Noise per band") + _caption(f"The noise was {escape(told)}."),
+        )
+
+    def calibration(self) -> str:
+        """Return achieved against claimed coverage."""
+        from matplotlib.figure import Figure
+
+        assert self.coverage is not None
+        with plots.style():
+            figure = Figure(figsize=(4.6, 4.2), layout="constrained")
+            plots.calibration(self.coverage, ax=figure.subplots())
+        rows = "".join(
+            f"<tr><td>{100 * level:g} %</td><td>{100 * share:.1f} %</td></tr>"
+            for level, share in sorted(self.coverage.items())
+        )
+        table = f"<table><tr><th>claimed</th><th>achieved</th></tr>{rows}</table>"
+        image = _image(figure, "svg", "Calibration")
+        return _section("Calibration", f"<div class=pair><div>{image}</div>{table}</div>")
+
+    def settings(self) -> str:
+        """Return the settings and what the input said about itself."""
+        # Long lists, and what has no text form.
+        skip = {"good_bands", "fwhm", "band_names", "scale_factor", "add_offset", "envi"}
+        skip |= {"location", "xarray", "map_info", "calibration"}
+        blocks = []
+        for title, content in (("Options", self.result.settings), ("Input", self.result.metadata)):
+            rows = "".join(
+                f"<tr><th>{escape(str(key))}</th><td>{escape(_short(value))}</td></tr>"
+                for key, value in content.items()
+                if key not in skip
+            )
+            if rows:
+                blocks.append(f"<div><h3>{title}</h3><table>{rows}</table></div>")
+        return _section("Settings", f"<div class=columns>{''.join(blocks)}</div>")
+
+    def _good(self) -> np.ndarray:
+        return self.source.good_bands
+
+    def _maps(self, pictures: list[tuple[str, Any]], *, marks: bool = False) -> str:
+        """Draw maps of one size, and return them as images side by side."""
+        from matplotlib.figure import Figure
+
+        rows, cols = self.result.estimate.shape[:2]
+        width, left, right, below, above = 4.0, 0.58, 0.98, 0.52, 0.32
+        tall = min(max((width - left - right) * rows / cols, 1.2), 6.0)
+        height = tall + below + above
+        images = []
+        for title, draw in pictures:
+            with plots.style():
+                figure = Figure(figsize=(width, height))
+                # By hand: pictures with and without a colourbar are to have the same size.
+                box = (left / width, below / height, 1 - (left + right) / width, tall / height)
+                ax = draw(figure.add_axes(box))
+                ax.set_title(title or ax.get_title())
+                if self.step > 1:
+                    step = self.step
+                    for axis in (ax.xaxis, ax.yaxis):
+                        axis.set_major_formatter(lambda value, _, s=step: f"{value * s:g}")
+                if marks:
+                    self._mark(ax)
+            images.append(_image(figure, "svg", ax.get_title(), dpi=150))
+        return _grid(images)
+
+    def _mark(self, ax: Axes) -> None:
+        for number, pixel in enumerate(self.pixels, start=1):
+            at = (pixel.col / self.step, pixel.row / self.step)
+            for color, width in (("white", 2.6), ("black", 1.1)):
+                ax.plot(*at, "o", ms=7, mfc="none", mec=color, mew=width)
+            ax.annotate(
+                str(number), at, xytext=(5, 4), textcoords="offset points", fontsize=9,
+                weight="bold", color="black",
+                bbox={"boxstyle": "circle,pad=0.12", "fc": "white", "ec": "none", "alpha": 0.85},
+            )  # fmt: skip
+
+    def _spectrum(self, ax: Axes, pixel: _Pixel, number: int) -> None:
+        source, (row, col, why) = self.source, pixel
+        plots.spectrum(
+            source.spectrum("estimate", row, col).astype(np.float64),
+            source.spectrum("std", row, col) if "std" in source.cubes else None,
+            wavelengths=source.wavelengths,
+            good_bands=source.good_bands,
+            observed=None if self.observed is None else self.observed.spectrum(row, col),
+            ax=ax,
+        )
+        metadata = self.result.metadata
+        unit = str(metadata.get("units") or "")
+        ax.set_ylabel(
+            f"{metadata.get('name') or 'value'}" + (f" ({unit})" if unit not in ("", "1") else "")
+        )
+        ax.set_title(f"{number}  {why} ({row}, {col})")
+        if number > 1 and (legend := ax.get_legend()) is not None:
+            legend.remove()
+
+    def _sigma_table(self, rank: np.ndarray) -> str:
+        """Return sigma by rank, and at the edge of the scene against inside."""
+        left = np.sqrt(_nanmean(np.square(relative_std(self.result)), axis=2))
+        window = self.result.settings.get("window") or [2, 2]
+        window = window if isinstance(window, list | tuple) else [window, window]
+        inside = np.zeros(left.shape, dtype=bool)
+        margins = [max(1, int(side) // 2 // self.step) for side in window[:2]]
+        inside[margins[0] : -margins[0], margins[1] : -margins[1]] = True
+        lines = [(f"rank {low}" if low == high else f"rank {low} to {high}", part)
+                 for low, high, part in _rank_groups(rank)]  # fmt: skip
+        lines += [("near the edge of the scene", ~inside), ("inside", inside)]
+        rows = "".join(
+            f"<tr><td>{label}</td><td>{100 * part.mean():.0f} %</td>"
+            f"<td>{100 * np.nanmedian(left[part]):.1f} %</td></tr>"
+            for label, part in lines
+            if np.isfinite(left[part]).any()
+        )
+        return (
+            "<table class=narrow><tr><th>pixels</th><th>share of the scene</th>"
+            f"<th>σ relative to the noise (median)</th></tr>{rows}</table>"
+        )
+
+
+def _rank_groups(rank: np.ndarray) -> Iterator[tuple[int, int, np.ndarray]]:
+    """Yield (lowest, highest, pixels) of at most five groups of ranks."""
+    values = np.unique(rank[np.isfinite(rank)]).astype(int)
+    for group in np.array_split(values, min(5, len(values))):
+        low, high = int(group[0]), int(group[-1])
+        yield low, high, (rank >= low) & (rank <= high)
+
+
+def _nanmean(values: np.ndarray, axis: int) -> np.ndarray:
+    finite = np.isfinite(values)
+    count = finite.sum(axis=axis)
+    total = np.where(finite, values, 0).sum(axis=axis)
+    return np.divide(total, count, out=np.full(total.shape, np.nan), where=count > 0)
+
+
+def _color(values: np.ndarray, limits: np.ndarray, ax: Axes) -> Axes:
+    """Draw three channels, red first."""
+    channels = (0.0, 1.0, 2.0)
+    return plots.false_color(
+        values, wavelengths=np.array(channels), colors=channels, limits=limits, ax=ax
+    )
+
+
+def _recorded(settings: Mapping[str, Any]) -> dict[float, float] | None:
+    """Return the coverage that a hold-out check left with the result."""
+    for key in ("calibration", "holdout"):
+        found = settings.get(key)
+        if isinstance(found, Mapping) and isinstance(found.get("coverage"), Mapping):
+            return _coverage(found)
+    return None
+
+
+def _telling_pixels(result: DenoisedCube, step: int) -> Iterator[_Pixel]:
+    """Yield the pixels of lowest and highest sigma, and those nearest to class centres."""
+    values = result.estimate
+    usable = plots.usable_bands(values, None)
+    whole = np.isfinite(values[:, :, usable]).all(axis=2) & usable.any()
+    if not whole.any():
+        return
+    taken: list[tuple[int, int]] = []
+    if result.std is not None:
+        level = np.sqrt(_nanmean(np.square(result.std, dtype=np.float64), axis=2))
+        level = np.where(whole, level, np.nan)
+        inner = _inner(level)
+        for why, at in (("lowest σ", np.nanargmin(inner)), ("highest σ", np.nanargmax(inner))):
+            place = tuple(int(i) for i in np.unravel_index(at, inner.shape))
+            taken.append((place[0], place[1]))
+            yield _Pixel(place[0] * step, place[1] * step, why)
+    for number, (row, col) in enumerate(_class_centres(values[:, :, usable], whole), start=1):
+        if (row, col) not in taken:
+            taken.append((row, col))
+            yield _Pixel(row * step, col * step, f"class {number}")
+
+
+def _inner(level: np.ndarray) -> np.ndarray:
+    """Return the map without its margin, where sigma is large for a dull reason: fewer windows."""
+    margin = min(10, *((side - 1) // 3 for side in level.shape))
+    inner = np.full(level.shape, np.nan)
+    core = (slice(margin, level.shape[0] - margin), slice(margin, level.shape[1] - margin))
+    inner[core] = level[core]
+    return inner if np.isfinite(inner).any() else level
+
+
+def _class_centres(values: np.ndarray, whole: np.ndarray) -> list[tuple[int, int]]:
+    """Return the pixels nearest to the centres of groups of similar spectra, largest group first.
+
+    k-means with a fixed seed on a sample: enough to show what the scene is made of, no more.
+    """
+    from scipy.cluster.vq import kmeans2, vq
+
+    places = np.argwhere(whole)
+    places = places[:: max(1, len(places) // 20_000)]
+    spectra = values[places[:, 0], places[:, 1]].astype(np.float64)
+    scale = spectra.std()
+    count = min(_CLASSES, len(spectra))
+    if scale == 0 or count < 2:
+        return [(int(places[0, 0]), int(places[0, 1]))]
+    centres, labels = kmeans2(spectra / scale, count, minit="++", rng=np.random.default_rng(0))
+    order = np.argsort(-np.bincount(labels, minlength=count), kind="stable")
+    found = []
+    for group in order:
+        members = np.flatnonzero(labels == group)
+        if members.size:
+            _, distance = vq(spectra[members] / scale, centres[group : group + 1])
+            row, col = places[members[np.argmin(distance)]]
+            found.append((int(row), int(col)))
+    return found
+
+
+def _section(title: str, content: str) -> str:
+    return f"<section><h2>{escape(title)}</h2>\n{content}</section>"
+
+
+def _grid(images: list[str]) -> str:
+    return f"<div class=grid>{''.join(images)}</div>"
+
+
+def _caption(text: str) -> str:
+    return f"<p class=caption>{text}</p>"
+
+
+def _image(figure: Figure, kind: str, alt: str, **options: Any) -> str:
+    return f'<img alt="{escape(alt)}" src="{data_uri(figure, kind, **options)}">'
+
+
+def _sides(value: Any) -> str:
+    """Return a window's or step's (rows, cols) as text."""
+    if isinstance(value, list | tuple) and len(value) >= 2:
+        return escape(f"{value[0]} × {value[1]}" if value[0] != value[1] else str(value[0]))
+    return escape(str(value))
+
+
+def _nth(step: int) -> str:
+    return {2: "second", 3: "third"}.get(step, f"{step}th")
+
+
+def _short(value: Any) -> str:
+    text = (
+        json.dumps(value, ensure_ascii=False, default=str) if not isinstance(value, str) else value
+    )
+    return text if len(text) <= 300 else f"{text[:297]}…"
+
+
+def _cite() -> str:
+    made = datetime.now(UTC).strftime("%Y-%m-%d")
+    text = (
+        f"Song, J., Xia, S., Wang, J., Patel, M., Chen, D. (2021). {REFERENCES}. And the software: "
+        f"sigmacube, version {__version__}."
+    )
+    return _section(
+        "How to cite",
+        f"<p>{escape(text)}</p>"
+        f"<p class=caption>Page made on {made} by sigmacube {__version__}.</p>",
+    )
+
+
+_TEMPLATE = """<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta http-equiv="Content-Security-Policy"
+ content="default-src 'none'; img-src data:; style-src 'unsafe-inline'">
+<title>{title} · sigmacube report</title>
+<style>{style}</style>
+</head>
+<body>
+<header>{header}</header>
+<main>
+{body}
+</main>
+</body>
+</html>
+"""
+
+_STYLE = """
+:root { color-scheme: light; }
+* { box-sizing: border-box; }
+body { margin: 0 auto; padding: 32px 28px 48px; max-width: 1060px; color: #222; background: #fff;
+  font: 15px/1.5 system-ui, -apple-system, "Segoe UI", "Helvetica Neue", Arial, sans-serif; }
+h1 { font-size: 26px; line-height: 1.2; margin: 0 0 6px; overflow-wrap: anywhere; }
+h2 { font-size: 18px; margin: 34px 0 10px; padding-bottom: 4px; border-bottom: 1px solid #ddd; }
+h3 { font-size: 14px; margin: 0 0 4px; color: #555; }
+img { display: block; width: 100%; height: auto; }
+.lead { margin: 0 0 18px; max-width: 75ch; color: #444; }
+.caption { margin: 6px 0 0; max-width: 90ch; color: #555; font-size: 13.5px; }
+.tiles { display: grid; grid-template-columns: repeat(auto-fill, minmax(228px, 1fr)); gap: 8px;
+  margin: 0; }
+.tile { border-left: 3px solid #0072B2; background: #f5f7f9; padding: 7px 11px; }
+.tile dt { font-size: 12.5px; color: #555; }
+.tile dd { margin: 0; font-weight: 600; font-size: 14px; overflow-wrap: anywhere; }
+table { border-collapse: collapse; font-size: 13.5px; font-variant-numeric: tabular-nums; }
+th, td { text-align: left; vertical-align: top; padding: 3px 18px 3px 0;
+  border-bottom: 1px solid #e8e8e8; overflow-wrap: anywhere; }
+th { font-weight: 600; }
+.grid { display: grid; grid-template-columns: repeat(auto-fill, minmax(300px, 1fr)); gap: 10px; }
+.narrow { margin-bottom: 16px; }
+.pair { display: flex; flex-wrap: wrap; gap: 28px; align-items: center; }
+.pair > div { flex: 0 1 460px; }
+.columns { display: grid; grid-template-columns: repeat(auto-fit, minmax(290px, 1fr)); gap: 24px; }
+.columns table { width: 100%; }
+.columns th { white-space: nowrap; overflow-wrap: normal; width: 9em; }
+@media (max-width: 560px) { body { padding: 18px 14px 32px; } h1 { font-size: 21px; } }
+@media print {
+  @page { margin: 14mm 13mm; }
+  body { padding: 0; max-width: none; font-size: 10.5pt; }
+  .grid { grid-template-columns: repeat(2, 1fr); }
+  img, .tile, table, .tiles { break-inside: avoid; }
+  h2 { break-after: avoid; margin-top: 18px; }
+  .tile { print-color-adjust: exact; -webkit-print-color-adjust: exact; }
+}
+"""

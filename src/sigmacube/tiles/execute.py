@@ -1,0 +1,182 @@
+"""Who computes the tiles: threads of this process, processes of this machine, or Dask workers."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from sigmacube.core.parallel import default_workers
+from sigmacube.tiles.job import compute_tile
+
+__all__ = ["check_execution", "run_tiles"]
+
+Done = Callable[[int], None]
+#: How often a tile is handed to Dask, which itself gives up after the loss of four workers.
+ROUNDS = 3
+#: Seconds without any worker after which a run on a cluster ends, and between looks at it.
+PATIENCE = 120.0
+POLL = 0.1
+
+
+def check_execution(mode: str, scheduler: str | None, workers: int | None) -> int:
+    """Return the number of workers, having checked who is to do the work."""
+    if mode not in ("threads", "processes"):
+        raise ValueError(f"Invalid mode {mode!r}. It must be one of 'threads', 'processes'.")
+    if workers is not None and workers < 1:
+        raise ValueError(f"Invalid workers {workers}. There must be at least one.")
+    if scheduler is not None:
+        _distributed()
+        if scheduler != "local" and "://" not in scheduler:
+            raise ValueError(
+                f"Invalid scheduler {scheduler!r}. It must be an address such as "
+                "tcp://host:8786, or 'local'."
+            )
+    return default_workers() if workers is None else workers
+
+
+def run_tiles(
+    place: str,
+    numbers: Iterable[int],
+    *,
+    mode: str,
+    workers: int,
+    scheduler: str | None,
+    done: Done,
+) -> None:
+    """Compute tiles of the run in a folder; ``done(number)`` as each of them is recorded."""
+    if scheduler is not None:
+        _by_dask(place, list(numbers), workers, scheduler, done)
+    elif mode == "threads" or workers == 1:
+        for number in numbers:  # one tile in memory at a time, its window rows in parallel
+            done(compute_tile(place, number, workers))
+    else:
+        _by_processes(place, list(numbers), workers, done)
+
+
+def _by_processes(place: str, numbers: list[int], workers: int, done: Done) -> None:
+    from concurrent.futures import ProcessPoolExecutor, as_completed
+    from concurrent.futures.process import BrokenProcessPool
+
+    # A forked copy of a process with threads may hang; a fresh one reads all it needs itself.
+    context = multiprocessing.get_context("spawn")
+    pool = ProcessPoolExecutor(min(workers, max(len(numbers), 1)), context, _begin_worker)
+    try:
+        futures = [pool.submit(compute_tile, place, number) for number in numbers]
+        for future in as_completed(futures):
+            done(future.result())
+    except BrokenProcessPool:
+        raise RuntimeError(
+            "a worker process was killed, perhaps for lack of memory. The run goes on with --resume"
+        ) from None
+    except BaseException:
+        for process in list((getattr(pool, "_processes", None) or {}).values()):
+            process.terminate()  # a tile takes minutes; the unfinished ones are done again
+        raise
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _begin_worker() -> None:
+    """Hold BLAS of a worker to one thread, and leave Ctrl-C to the process that asked for it.
+
+    A worker ends with that process, however it ends: left alone it would wait for work for ever.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+        os.environ[name] = "1"
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
+
+
+def _distributed() -> Any:
+    try:
+        import distributed
+    except ImportError:
+        raise ValueError(
+            "A scheduler needs the dask and distributed packages. "
+            "They are installed with: pip install 'sigmacube[scale]'"
+        ) from None
+    return distributed
+
+
+@contextmanager
+def _client(scheduler: str, workers: int) -> Iterator[Any]:
+    distributed = _distributed()
+    if scheduler != "local":
+        try:
+            client = distributed.Client(scheduler, timeout="20s", set_as_default=False)
+        except OSError:
+            raise ConnectionError(f"{scheduler}: no Dask scheduler answers there.") from None
+        with client:
+            yield client
+        return
+    with (
+        distributed.LocalCluster(
+            n_workers=workers, threads_per_worker=1, dashboard_address=":0"
+        ) as cluster,
+        distributed.Client(cluster, set_as_default=False) as client,
+    ):
+        yield client
+
+
+def _by_dask(place: str, numbers: list[int], workers: int, scheduler: str, done: Done) -> None:
+    """Submit one task per tile: two short arguments in, a number out.
+
+    A worker that goes away takes no result with it: Dask gives its tile to another one.
+    """
+    with _client(scheduler, workers) as client:
+        for _ in range(ROUNDS):
+            numbers = _dask_round(client, place, numbers, done)
+            if not numbers:
+                return
+    raise RuntimeError(
+        "workers were lost again and again on one tile, perhaps for lack of memory. The run goes "
+        "on with --resume"
+    )
+
+
+def _dask_round(client: Any, place: str, numbers: list[int], done: Done) -> list[int]:
+    """Compute tiles; return those that Dask gave up after it had lost several workers on them."""
+    from distributed import as_completed
+    from distributed.scheduler import KilledWorker
+
+    futures = client.map(_computed, [place] * len(numbers), numbers, pure=False)
+    number_of = dict(zip((future.key for future in futures), numbers, strict=True))
+    ready = as_completed(futures, loop=client.loop)
+    lost, seen = [], time.monotonic()
+    try:
+        while not ready.is_empty():
+            batch = ready.next_batch(block=False)
+            for future in batch:
+                try:
+                    done(future.result())
+                except KilledWorker:
+                    lost.append(number_of[future.key])
+            if batch or client.scheduler_info()["workers"]:
+                seen = time.monotonic()
+            elif time.monotonic() - seen > PATIENCE:
+                raise RuntimeError(
+                    f"the Dask scheduler has had no workers for {PATIENCE:.0f} s. The run goes on "
+                    "with --resume"
+                )
+            if not batch:
+                time.sleep(POLL)
+    finally:
+        client.cancel(futures)
+    return lost
+
+
+def _computed(place: str, number: int) -> int:
+    return compute_tile(place, number, 1)

@@ -1,0 +1,248 @@
+"""From finished tiles to the output that the user named."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sigmacube import io
+from sigmacube.io import dataset as labelled
+from sigmacube.io.atomic import commit, remove
+from sigmacube.io.factors import ARRAYS
+from sigmacube.io.zarr import library
+from sigmacube.result import DenoisedCube
+from sigmacube.tiles.faults import passing
+from sigmacube.tiles.job import Job
+from sigmacube.tiles.stored import StoredCube
+from sigmacube.tiles.window_factors import pack_factors
+
+__all__ = ["StoredResult", "create_arrays", "window_maps", "write_output"]
+
+
+@dataclass(frozen=True, eq=False)
+class StoredResult(DenoisedCube):
+    """A result whose cubes lie in a store and are read by piece."""
+
+    bands: np.ndarray | None = None
+    """Indices of the bands that hold values."""
+
+    def has_values(self) -> np.ndarray:
+        """Return (band,) True for bands with any value that is not masked."""
+        flags = np.zeros(self.estimate.shape[2], dtype=bool)
+        flags[self.bands] = True
+        return flags
+
+
+def create_arrays(job: Job) -> None:
+    """Make the empty cubes that tiles are written to, one chunk never belonging to two tiles."""
+    import dask.array as da
+    import xarray as xr
+
+    rows, cols, bands = job.survey.shape
+    chunk_rows, chunk_cols, chunk_bands = job.tiles.chunks
+    chunks = (chunk_bands, chunk_rows, chunk_cols)
+    dims = job.settings["dims"]
+    order, kind = (dims[2], *dims[:2]), job.settings["dtype"]
+    empty = da.full((bands, rows, cols), np.nan, dtype=kind, chunks=chunks)
+    variables = dict.fromkeys(job.names.values(), (order, empty))
+    fill = np.array(np.nan, kind)[()]
+    encoding: dict[str, Any] = {n: {"chunks": chunks, "_FillValue": fill} for n in variables}
+    if "rejected" in job.names:
+        variables["rejected"] = (order, da.zeros_like(empty, dtype=np.int8))
+        encoding["rejected"]["_FillValue"] = None
+    _clear(job, keep=set())
+    xr.Dataset(variables).to_zarr(
+        job.store, mode="a", compute=False, zarr_format=3, consolidated=False, encoding=encoding
+    )
+
+
+def write_output(job: Job, output: str) -> None:
+    """Write the output of a run whose tiles are all done."""
+    if job.settings["address"] is not None:
+        _complete_store(job)
+        return
+    path = Path(output)
+    if path.suffix.lower() == ".zarr":
+        store = Path(job.store)
+        _complete_store(job)
+        _sweep(store)
+        passing("rename-before")
+        commit([store], [path])
+    else:
+        _write_files(job, path)
+    passing("rename-after")
+
+
+def _complete_store(job: Job) -> None:
+    """Add coordinates, noise, window maps and attributes to the store of a run."""
+    result = _result(job, lazy=True)
+    made = labelled.from_result(result)
+    root = library().open_group(job.store, mode="r+")
+    cubes = set(job.names.values())
+    _clear(job, keep=cubes)
+    passing("metadata-before")
+    small = made.drop_vars([*cubes])
+    small["residual_ratio"] = small["residual_ratio"].astype(job.settings["dtype"])
+    encoding = {str(k): {"_FillValue": _fill(v, k in small.data_vars)}
+                for k, v in small.variables.items()}  # fmt: skip
+    attrs, small.attrs = small.attrs, {}
+    small.to_zarr(job.store, mode="a", zarr_format=3, consolidated=False, encoding=encoding)
+    passing("metadata-during")
+    if job.keeps_factors:
+        attrs["sigmacube_factors"] = pack_factors(job, result.noise_scale, _zarr_arrays(root))
+    for name in cubes:
+        extra = {"coordinates": made[name].encoding.get("coordinates")}
+        found = {**made[name].attrs, **{k: v for k, v in extra.items() if v}}
+        root[name].update_attributes({str(k): _plain(v) for k, v in found.items()})
+    # The attributes that make the store a result come last.
+    root.update_attributes({str(key): _plain(value) for key, value in attrs.items()})
+    passing("metadata-after")
+
+
+def _zarr_arrays(root: Any) -> Any:
+    """Return what makes arrays of window factors in a Zarr group."""
+
+    def create(name: str, shape: tuple[int, ...], chunks: tuple[int, ...]) -> Any:
+        dims, kind, about = ARRAYS[name]
+        return root.create_array(
+            name,
+            shape=shape,
+            dtype=kind,
+            chunks=chunks,
+            dimension_names=dims,
+            attributes={"long_name": about, "units": "1"},
+            fill_value=0,
+        )
+
+    return create
+
+
+def _add_to_netcdf(job: Job, result: StoredResult, path: Path) -> None:
+    """Add window factors to a netCDF file."""
+    import h5netcdf
+
+    with h5netcdf.File(path, "a") as file:
+
+        def create(name: str, shape: tuple[int, ...], chunks: tuple[int, ...]) -> Any:
+            dims, kind, about = ARRAYS[name]
+            for dim, size in zip(dims, shape, strict=True):
+                if dim not in file.dimensions:
+                    file.dimensions[dim] = size
+            array = file.create_variable(
+                name, dims, kind, chunks=chunks, compression="gzip", compression_opts=4,
+                shuffle=True,
+            )  # fmt: skip
+            array.attrs["long_name"], array.attrs["units"] = about, "1"
+            return array
+
+        file.attrs["sigmacube_factors"] = pack_factors(job, result.noise_scale, create)
+
+
+def _clear(job: Job, keep: set[str]) -> None:
+    """Remove arrays of an earlier attempt from the store, whole or not."""
+    if job.settings["address"] is None:
+        store = Path(job.store)
+        found = [path for path in store.iterdir() if path.is_dir()] if store.is_dir() else []
+        for path in found:
+            if path.name not in keep:
+                remove(path)
+        return
+    root = library().open_group(job.store, mode="a", zarr_format=3)
+    for name in [name for name in root.array_keys() if name not in keep]:
+        del root[name]
+
+
+def _fill(variable: Any, data: bool) -> Any:
+    return np.array(np.nan, variable.dtype)[()] if data and variable.dtype.kind == "f" else None
+
+
+def _plain(value: Any) -> Any:
+    """Return an attribute as JSON knows it."""
+    if isinstance(value, np.ndarray | np.generic):
+        return value.tolist()
+    return [_plain(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def _sweep(store: Path) -> None:
+    """Remove what killed writers left of chunks they had not renamed."""
+    for folder, _, names in os.walk(store):
+        for name in names:
+            if name.endswith(".partial"):
+                Path(folder, name).unlink()
+
+
+def _write_files(job: Job, path: Path) -> None:
+    """Write netCDF, ENVI or GeoTIFF in order, under other names, and rename them."""
+    writer = io._writer(path)
+    uncertainty = job.options.uncertainty
+    finals: list[Path] = writer.files(
+        path, uncertainty=uncertainty, rejected="rejected" in job.names
+    )
+    every: list[Path] = writer.files(path, uncertainty=True, rejected=True)
+    folder = Path(job.folder.place, "output")
+    remove(folder)
+    folder.mkdir()
+    temporary = [folder / final.name for final in finals]
+    passing("metadata-before")
+    lazy = path.suffix.lower() in (".nc", ".nc4")
+    names = dict(zip(finals, temporary, strict=True))
+    result = _result(job, lazy=lazy)
+    writer.write(result, names, path, job.settings["dtype"])
+    if job.keeps_factors:
+        _add_to_netcdf(job, result, names[path])
+    passing("metadata-after")
+    for file in temporary:
+        with file.open("rb+") as opened:
+            os.fsync(opened.fileno())
+    passing("rename-before")
+    commit(temporary, finals, [file for file in every if file not in finals])
+
+
+def _result(job: Job, *, lazy: bool) -> StoredResult:
+    """Return the result in the store; with Dask arrays, or as cubes for plane-wise writers."""
+    source, survey = job.origin.open(), job.survey
+    cubes = {what: _view(array, lazy) for what, array in job.arrays.items()}
+    maps = window_maps(job, job.finished(check=False).values())
+    return StoredResult(
+        estimate=cubes["estimate"],
+        std=cubes.get("std"),
+        ranks=maps["ranks"],
+        noise=survey.noise,
+        noise_scale=maps.get("noise_scale"),
+        residual_ratio=maps["residual_ratio"],
+        rejected=cubes.get("rejected"),
+        wavelengths=source.wavelengths,
+        metadata=dict(source.metadata),
+        settings=job.options.described(survey),
+        bands=survey.bands,
+    )
+
+
+def _view(array: Any, lazy: bool) -> Any:
+    if not lazy:
+        return StoredCube(array)
+    import dask.array as da
+
+    return da.from_zarr(array).transpose(1, 2, 0)
+
+
+def window_maps(job: Job, records: Iterable[Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
+    """Put the maps of windows together from the records of the tiles, in their order."""
+    grid = job.survey.grid
+    shape = grid.shape if len(grid.bands) > 1 else grid.shape[:2]
+    maps = {"ranks": np.zeros(shape, dtype=np.int64), "residual_ratio": np.full(shape, np.nan)}
+    if job.survey.signal_noise is not None:
+        maps["noise_scale"] = np.ones(job.survey.shape[:2])
+    for tile, record in zip(job.tiles, records, strict=True):
+        rows, cols = tile.windows(grid)
+        for name, whole in maps.items():
+            if name == "noise_scale":
+                whole[tile.slices] = record[name]
+            else:
+                whole[slice(*rows), slice(*cols)] = record[name]
+    return maps

@@ -1,0 +1,296 @@
+"""One run over the tiles of a scene: what it is, and how a worker computes one tile of it.
+
+A worker is told no more than a folder and the number of a tile. The folder holds the run's settings
+(``run.json``), the survey of the scene (``survey.npz``), one record per finished tile, and the
+address of the store that results go to. Everything a tile needs it reads itself.
+"""
+
+from __future__ import annotations
+
+import io as bytes_io
+import json
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import Any
+
+import numpy as np
+
+from sigmacube.core.lowrank.overlap import NoiseCorrelation
+from sigmacube.core.parallel import parallel
+from sigmacube.noise.signal_noise import SignalNoise
+from sigmacube.pipeline import Options, Part, per_window, sets_aside, solve_part
+from sigmacube.survey import Coverage, SettledNoise, Survey
+from sigmacube.tiles.faults import passing
+from sigmacube.tiles.folder import Folder
+from sigmacube.tiles.origin import Origin
+from sigmacube.tiles.plan import Tile, TileGrid
+from sigmacube.tiles.window_factors import file_name, tile_factors
+
+__all__ = ["Job", "compute_tile", "from_npz", "to_npz"]
+
+
+def to_npz(arrays: Mapping[str, Any]) -> bytes:
+    """Return arrays as the bytes of an .npz file."""
+    return bytes(_npz_buffer(arrays))
+
+
+def _npz_buffer(arrays: Mapping[str, Any]) -> memoryview:
+    """Return the bytes of an .npz file, not copied once more."""
+    buffer = bytes_io.BytesIO()
+    np.savez(buffer, allow_pickle=False, **{key: np.asarray(arrays[key]) for key in arrays})
+    return buffer.getbuffer()
+
+
+def from_npz(content: bytes) -> dict[str, np.ndarray]:
+    """Return the arrays of an .npz file; nothing in it is executed."""
+    with np.load(bytes_io.BytesIO(content), allow_pickle=False) as file:
+        return {key: file[key] for key in file.files}
+
+
+def _noise_arrays(settled: SettledNoise) -> dict[str, Any]:
+    """Return a noise as arrays."""
+    arrays: dict[str, Any] = {
+        "noise_source": settled.source,
+        "noise_model": json.dumps(dict(settled.description)),
+    }
+    if not isinstance(settled.model, SignalNoise):
+        return {**arrays, "noise": settled.model}
+    for part in ("gain", "offset", "reference", "correlation"):
+        value = getattr(settled.model, part)
+        arrays |= {} if value is None else {f"noise_{part}": value}
+    return arrays
+
+
+def _noise_from(found: Mapping[str, np.ndarray]) -> SettledNoise:
+    """Return the noise that `_noise_arrays` stored."""
+    model: float | np.ndarray | SignalNoise
+    if "noise" in found:
+        model = float(found["noise"]) if found["noise"].ndim == 0 else found["noise"]
+    else:
+        parts = ("gain", "offset", "reference", "correlation")
+        model = SignalNoise(**{part: found.get(f"noise_{part}") for part in parts})  # type: ignore[arg-type]
+    return SettledNoise(model, str(found["noise_source"]), json.loads(str(found["noise_model"])))
+
+
+@dataclass(frozen=True, eq=False)
+class Job:
+    """A run, as its folder tells it."""
+
+    folder: Folder
+    settings: Mapping[str, Any]
+    """Content of ``run.json``."""
+
+    @cached_property
+    def options(self) -> Options:
+        """How windows are solved."""
+        given = dict(self.settings["options"])
+        for key in ("window", "step"):
+            given[key] = tuple(given[key]) if isinstance(given[key], list) else given[key]
+        return Options(**given)
+
+    @cached_property
+    def origin(self) -> Origin:
+        """The input."""
+        mask = self.folder.read("mask.npz")
+        return Origin(
+            self.settings["input"],
+            self.settings["reading"],
+            None if mask is None else from_npz(mask)["mask"],
+        )
+
+    @cached_property
+    def _stored(self) -> dict[str, np.ndarray]:
+        content = self.folder.read("survey.npz")
+        if content is None:
+            raise FileNotFoundError(f"{self.folder.place}: the survey is missing.")
+        return from_npz(content)
+
+    @cached_property
+    def survey(self) -> Survey:
+        """What is known of the whole scene."""
+        found, options = self._stored, self.options
+        table = found.get("correlation")
+        return Survey(
+            shape=tuple(int(size) for size in found["shape"]),  # type: ignore[arg-type]
+            coverage=Coverage(found["alive"], int(found["fewest"])),
+            settled=_noise_from(found),
+            window=options.window,
+            step=options.step,
+            start=found.get("start"),
+            stripes=(found["columns"], found["rows"]) if "columns" in found else None,
+            correlation=None if table is None else NoiseCorrelation(table),
+        )
+
+    @cached_property
+    def tiles(self) -> TileGrid:
+        """The tiles."""
+        rows, cols = (int(side) for side in self._stored["tile"])
+        return TileGrid.create(self.survey.shape, (rows, cols))
+
+    @property
+    def digest(self) -> str:
+        """Digest of the input's values."""
+        return str(self._stored["digest"])
+
+    def store_survey(self, survey: Survey, tile: tuple[int, int], digest: str) -> None:
+        """Keep the survey for the workers, and for a run that goes on later."""
+        arrays: dict[str, Any] = {
+            "shape": survey.shape,
+            "alive": survey.coverage.alive,
+            "fewest": survey.coverage.fewest,
+            **_noise_arrays(survey.settled),
+            "tile": tile,
+            "digest": digest,
+        }
+        if survey.stripes is not None:
+            arrays["columns"], arrays["rows"] = survey.stripes
+        if survey.start is not None:
+            arrays["start"] = survey.start
+        if survey.correlation is not None:
+            arrays["correlation"] = survey.correlation.table
+        self.folder.write("survey.npz", to_npz(arrays))
+
+    @property
+    def store(self) -> str:
+        """The Zarr store that tiles are written to."""
+        return self.settings["address"] or f"{self.folder.place}/cube.zarr"
+
+    @cached_property
+    def arrays(self) -> dict[str, Any]:
+        """The stored cubes, by what they hold: estimate, std."""
+        from sigmacube.io.zarr import library
+
+        root = library().open_group(self.store, mode="r+")
+        return {what: root[name] for what, name in self.names.items()}
+
+    @property
+    def names(self) -> dict[str, str]:
+        """Names of the cubes in the store, by what they hold."""
+        name = self.settings["name"]
+        names = {"estimate": name}
+        if self.options.uncertainty:
+            names["std"] = f"{name}_uncertainty"
+        if sets_aside(self.options):
+            names["rejected"] = "rejected"
+        return names
+
+    def write(self, tile: Tile, part: Part) -> list[int]:
+        """Write a tile's cubes to the store; return their checksums."""
+        nothing = np.broadcast_to(np.int8(0), part.estimate.shape)
+        rejected = nothing if part.left_out is None else part.left_out
+        cubes = {"estimate": part.estimate, "std": part.std, "rejected": rejected}
+        sums = []
+        for number, (what, array) in enumerate(self.arrays.items()):
+            cube = np.moveaxis(np.asarray(cubes[what]), 2, 0)
+            values = np.ascontiguousarray(cube, dtype=array.dtype)
+            if number:
+                passing("chunk-during")
+            array[(slice(None), *tile.slices)] = values
+            sums.append(zlib.crc32(values.data))
+        return sums
+
+    @property
+    def keeps_factors(self) -> bool:
+        """Whether window factors are written, too."""
+        return bool(self.settings["keep_factors"])
+
+    def write_factors(self, tile: Tile, part: Part) -> dict[str, np.ndarray]:
+        """Write a tile's window factors, where they are kept; return what to record of them."""
+        if not self.keeps_factors:
+            return {}
+        passing("factors-before")
+        content = _npz_buffer(tile_factors(tile, part))
+        self.folder.write(file_name(tile.number), content, "factors-during")
+        passing("factors-after")
+        return {"factors": np.array([zlib.crc32(content), len(content)], dtype=np.int64)}
+
+    def finished(self, *, check: bool) -> dict[int, dict[str, np.ndarray]]:
+        """Return the records of the tiles that are done.
+
+        With ``check`` a record only counts if the store holds what it says: chunks may be lost
+        where a machine went down before its disk was up to date.
+        """
+        records = {}
+        for name in self.folder.names("tiles"):
+            number = int(name.partition(".")[0])
+            record = self._record(number)
+            if record is not None and (not check or self._is_stored(self.tiles[number], record)):
+                records[number] = record
+        return records
+
+    def _record(self, number: int) -> dict[str, np.ndarray] | None:
+        content = self.folder.read(f"tiles/{number:06d}.npz")
+        try:
+            return None if content is None else from_npz(content)
+        except (ValueError, OSError, EOFError, KeyError, zlib.error):
+            return None
+
+    def _is_stored(self, tile: Tile, record: Mapping[str, np.ndarray]) -> bool:
+        sums = record["checksums"].tolist()
+        for array, expected in zip(self.arrays.values(), sums, strict=True):
+            try:
+                values = np.ascontiguousarray(array[(slice(None), *tile.slices)])
+            except Exception:  # a damaged chunk raises what its codec likes
+                return False
+            if zlib.crc32(values.data) != expected:
+                return False
+        if not self.keeps_factors:
+            return True
+        content = self.folder.read(file_name(tile.number))
+        return content is not None and zlib.crc32(content) == record["factors"][0]
+
+
+@lru_cache(maxsize=1)
+def _job(place: str, text: bytes) -> Job:
+    return Job(Folder(place), json.loads(text))
+
+
+def open_job(place: str) -> Job:
+    """Return the run of a folder; a worker opens it once."""
+    folder = Folder(place)
+    text = folder.read("run.json")
+    if text is None:
+        raise FileNotFoundError(f"{place}: the run's settings are missing.")
+    return _job(place, text)
+
+
+def compute_tile(place: str, number: int, threads: int = 1) -> int:
+    """Compute one tile of the run in a folder, write it, and record that it is done.
+
+    Returns
+    -------
+    int
+        Number of the tile.
+    """
+    job = open_job(place)
+    tile, survey = job.tiles[number], job.survey
+    passing("tile-before")
+    job.origin.check(job.settings["stamp"])
+    with parallel(threads) as run:
+        part = solve_part(job.origin.read, survey, job.options, run, rows=tile.rows, cols=tile.cols)
+    job.origin.check(job.settings["stamp"])
+    passing("chunk-before")
+    sums = job.write(tile, part)
+    passing("chunk-after")
+    record = {
+        "checksums": np.array(sums, dtype=np.int64),
+        **_own_windows(job, tile, part),
+        **job.write_factors(tile, part),
+    }
+    passing("manifest-before")
+    job.folder.write(f"tiles/{number:06d}.npz", to_npz(record), "manifest-during")
+    passing("manifest-after")
+    return number
+
+
+def _own_windows(job: Job, tile: Tile, part: Part) -> dict[str, np.ndarray]:
+    """Return maps of the windows that start inside the tile, and of its pixels' noise."""
+    here = tile.windows_in(job.survey.grid, part.factors.grid)
+    scale = {} if part.noise_scale is None else {"noise_scale": part.noise_scale}
+    return {
+        **scale,
+        "ranks": per_window(part.factors.ranks)[here],
+        "residual_ratio": per_window(part.factors.residual_ratio)[here],
+    }

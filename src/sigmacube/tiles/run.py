@@ -1,0 +1,441 @@
+"""Denoise a file tile by tile: bounded memory, many workers, and a run that can be resumed."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sigmacube import io
+from sigmacube._version import __version__
+from sigmacube.core.parallel import parallel
+from sigmacube.io import dataset as labelled
+from sigmacube.io.atomic import check_not_input
+from sigmacube.pipeline import Options, pool_correlation, sets_aside, take_survey
+from sigmacube.survey import Survey, find_coverage
+from sigmacube.tiles.execute import check_execution, run_tiles
+from sigmacube.tiles.faults import passing
+from sigmacube.tiles.finish import create_arrays, window_maps, write_output
+from sigmacube.tiles.folder import Folder, is_address
+from sigmacube.tiles.job import Job, open_job, to_npz
+from sigmacube.tiles.origin import Hashed, Origin
+from sigmacube.tiles.plan import choose_tile, parse_memory, parse_tile
+
+__all__ = ["Outcome", "denoise_file", "run_folder"]
+
+Progress = Callable[[int, int], None]
+#: Memory for one run where the user names neither memory nor tile.
+DEFAULT_MEMORY = "2GB"
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """What a run over tiles has done."""
+
+    output: str
+    tiles: int = 0
+    """Tiles of the scene."""
+    computed: int = 0
+    """Those that this call computed; the others had been finished before."""
+    tile: tuple[int, int] = (0, 0)
+    """Rows and columns of a tile."""
+    noise: float | np.ndarray | None = None
+    noise_source: str | None = None
+    ranks: np.ndarray | None = None
+    """As in `DenoisedCube`; None where the run had only to be cleaned up."""
+    residual_ratio: np.ndarray | None = None
+    factor_bytes: int = 0
+    """Size of the window factors before compression, where they were kept."""
+    bands: np.ndarray | None = None
+    """Indices of the bands that hold data."""
+
+
+def denoise_file(
+    source: str | Path,
+    output: str | Path,
+    noise: float | np.ndarray | str | None = None,
+    *,
+    window: Any = 20,
+    step: Any = 4,
+    rank: int | str = "auto",
+    solver: str = "svd",
+    overlap: str = "exact",
+    weights: str = "precision",
+    finite_noise: bool = True,
+    mask: np.ndarray | None = None,
+    uncertainty: bool = True,
+    reading: Mapping[str, Any] | None = None,
+    tile: str | int | tuple[int, int] | None = None,
+    memory: str | float | None = None,
+    workers: int | None = None,
+    mode: str = "processes",
+    scheduler: str | None = None,
+    resume: bool = False,
+    overwrite: bool = False,
+    dtype: str = "float32",
+    keep_factors: bool = False,
+    progress: Progress | None = None,
+) -> Outcome:
+    """Denoise a cube in a file or store, tile by tile, into another one.
+
+    The result has the bits of `sigmacube.denoise` on the whole cube. A run that was stopped, in
+    whatever way, is resumed with ``resume=True`` and the same arguments.
+
+    Parameters
+    ----------
+    source
+        What `sigmacube.read` reads, or the address of a Zarr store, such as ``s3://…/cube.zarr``.
+    output
+        What `DenoisedCube.save` writes, or the address of a Zarr store.
+    noise, window, step, rank, solver, overlap, weights, finite_noise, mask, uncertainty
+        As for `sigmacube.denoise`; the solver by name.
+    reading
+        Options of `sigmacube.read`: ``bands``, ``scale``, ``nodata``, ``variable``, ``axes``,
+        ``data``.
+    tile
+        Rows and columns of a tile, such as ``"512x640"``. By default as large as ``memory`` allows.
+    memory
+        What all workers on this machine together may use, such as ``"2GB"``.
+    workers
+        Threads, processes or local Dask workers; as many as there are processors by default.
+    mode
+        ``"processes"``: one tile per worker. ``"threads"``: one tile at a time, solved by all
+        workers, in less memory.
+    scheduler
+        Address of a Dask scheduler whose workers see input and output, or ``"local"``.
+    resume
+        Go on with a run of the same output that was stopped.
+    overwrite
+        Replace an existing output, and an unfinished run.
+    dtype
+        Of the output: ``"float32"`` or ``"float64"``.
+    keep_factors
+        Whether to keep the factors of all windows, from which products are made (.nc and .zarr
+        only). They are on the disk twice until the output is whole.
+    progress
+        Called as ``progress(done, total)``, in windows.
+
+    Returns
+    -------
+    Outcome
+        What was done, with the maps of the windows; the cubes are in the output.
+
+    Examples
+    --------
+    >>> import tempfile, numpy as np, sigmacube as sc
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> noisy = sc.synthetic.add_noise(sc.synthetic.scene((40, 30, 20), rng=1), 0.05, rng=2)
+    >>> np.save(folder / "noisy.npy", noisy.values)
+    >>> made = denoise_file(
+    ...     folder / "noisy.npy", folder / "clean.zarr", 0.05, window=8, tile=16, workers=1,
+    ...     dtype="float64",
+    ... )
+    >>> whole = sc.denoise(noisy.values, 0.05, window=8)
+    >>> bool(np.array_equal(io.read_result(made.output).std, whole.std))
+    True
+    """
+    options = Options(window, step, rank, solver, overlap, weights, finite_noise, uncertainty)
+    if dtype not in ("float32", "float64"):
+        raise ValueError(f"Invalid dtype {dtype!r}. It must be 'float32' or 'float64'.")
+    if not isinstance(solver, str):
+        raise ValueError("Invalid solver: tiles of files need a solver by its name.")
+    if keep_factors:
+        check_keeps_factors(output, uncertainty)
+    count = check_execution(mode, scheduler, workers)
+    budget = None if memory is None else parse_memory(memory)
+    wanted = None if tile is None else parse_tile(tile)
+    origin = Origin(_absolute(source), dict(reading or {}), mask)
+    output = _absolute(output)
+    _check_inputs(output, origin.place, options)
+    folder = Folder(run_folder(output))
+    settings = _settings(origin, output, options, noise, dtype, wanted)
+    settings["keep_factors"] = keep_factors
+    begin = _enter(folder, output, options, resume=resume, overwrite=overwrite)
+    if begin is None:
+        return Outcome(output)
+    with folder.locked():
+        job = _begin(folder, settings, origin) if begin else _again(folder, settings, origin)
+        at_once = count if mode == "processes" and scheduler in (None, "local") else 1
+        try:
+            _prepare(job, noise, wanted, budget, count, at_once)
+        except BaseException:
+            if folder.read("survey.npz") is None:  # nothing that could be gone on with
+                _close(folder)
+            raise
+        computed = _tiles(job, mode=mode, workers=count, scheduler=scheduler, progress=progress)
+        write_output(job, output)
+        outcome = _outcome(job, output, computed)
+    _close(folder)
+    return outcome
+
+
+def check_keeps_factors(output: str | Path, uncertainty: bool) -> None:
+    """Refuse to keep window factors where there is no place or no use for them."""
+    if not uncertainty:
+        raise ValueError("--keep-factors keeps what sigma rests on; not with --no-uncertainty.")
+    io.check_keeps_factors(output)
+
+
+def _outcome(job: Job, output: str, computed: int) -> Outcome:
+    records = job.finished(check=False)
+    maps = window_maps(job, records.values())
+    kept = sum(int(record["factors"][1]) for record in records.values() if "factors" in record)
+    return Outcome(
+        output,
+        len(job.tiles),
+        computed,
+        job.tiles.tile,
+        job.survey.noise,
+        job.survey.settled.source,
+        maps["ranks"],
+        maps["residual_ratio"],
+        kept,
+        job.survey.bands,
+    )
+
+
+def _absolute(place: str | Path) -> str:
+    return str(place) if is_address(place) else os.path.abspath(place)
+
+
+def run_folder(output: str) -> str:
+    """Return where the state of a run is kept: beside the output.
+
+    Examples
+    --------
+    >>> run_folder("/data/clean.zarr"), run_folder("s3://bucket/clean.zarr")
+    ('/data/.clean.zarr.run', 's3://bucket/.clean.zarr.run')
+    """
+    if is_address(output):
+        parent, _, name = output.rpartition("/")
+        return f"{parent}/.{name}.run"
+    return str(Path(output).with_name(f".{Path(output).name}.run"))
+
+
+def _enter(
+    folder: Folder, output: str, options: Options, *, resume: bool, overwrite: bool
+) -> bool | None:
+    """Return whether to begin anew; None where nothing is left to do."""
+    there = folder.exists()
+    begun = there and folder.read("run.json") is not None
+    if begun and not (resume or overwrite):
+        raise FileExistsError(
+            f"{output}: an unfinished run of this output exists. --resume goes on with it, "
+            "--overwrite starts anew."
+        )
+    goes_on = begun and resume
+    finished = resume and there and not begun and _exists(output)
+    if finished or (goes_on and _is_renamed(folder, output)):
+        _close(folder)
+        return None
+    _check_output(output, options.uncertainty, sets_aside(options), overwrite=overwrite or goes_on)
+    if goes_on:
+        return False
+    if there:
+        folder.remove()
+    if is_address(output):  # nothing can be renamed there, so an old store goes first
+        Folder(output).remove()
+    folder.create("tiles", "factors")
+    return True
+
+
+def _exists(output: str) -> bool:
+    return Folder(output).exists() if is_address(output) else Path(output).exists()
+
+
+def _is_renamed(folder: Folder, output: str) -> bool:
+    """Tell whether a run only lacks its cleaning up: its store has got the final name."""
+    if folder.local is None or not output.lower().endswith(".zarr"):
+        return False
+    made = folder.read("survey.npz") is not None and folder.read("created") is not None
+    return made and not (folder.local / "cube.zarr").exists() and Path(output).exists()
+
+
+def _check_inputs(output: str, source: str, options: Options) -> None:
+    """Refuse an output that would replace the input."""
+    outputs: list[str | Path] = [output]
+    if not is_address(output):
+        outputs += io.output_files(
+            output, uncertainty=options.uncertainty, rejected=sets_aside(options), overwrite=True
+        )
+    check_not_input(outputs, [source])
+
+
+def _check_output(output: str, uncertainty: bool, rejected: bool, *, overwrite: bool) -> None:
+    if not is_address(output):
+        io.output_files(output, uncertainty=uncertainty, rejected=rejected, overwrite=overwrite)
+    elif not output.lower().endswith(".zarr"):
+        raise ValueError(f"{output}: only Zarr stores (.zarr) are written to an address.")
+    elif not overwrite and Folder(f"{output}").read("zarr.json") is not None:
+        raise FileExistsError(f"{output} exists. It is only replaced with overwrite (--overwrite).")
+
+
+def _settings(
+    origin: Origin,
+    output: str,
+    options: Options,
+    noise: Any,
+    dtype: str,
+    tile: tuple[int, int] | None,
+) -> dict[str, Any]:
+    """Return what defines a run, as JSON; a resumed run must have the same."""
+    source = origin.open()
+    name, dims = labelled.layout(source.metadata, source.wavelengths)
+    mask = origin.mask
+    made = {
+        "version": __version__,
+        "input": origin.place,
+        "reading": {k: None if v is None else v for k, v in origin.reading.items()},
+        "mask": None if mask is None else hashlib.blake2b(mask.tobytes()).hexdigest()[:16],
+        "noise": noise.tolist() if isinstance(noise, np.ndarray) else noise,
+        "options": asdict(options),
+        "dtype": dtype,
+        "tile": None if tile is None else list(tile),
+        "address": output if is_address(output) else None,
+        "name": name,
+        "dims": list(dims),
+        "stamp": origin.stamp(),
+    }
+    return dict(json.loads(json.dumps(made, default=str)))
+
+
+def _begin(folder: Folder, settings: dict[str, Any], origin: Origin) -> Job:
+    passing("run-before")
+    if origin.mask is not None:
+        folder.write("mask.npz", to_npz({"mask": origin.mask}))
+    folder.write("run.json", json.dumps(settings, indent=1).encode())
+    passing("run-after")
+    return open_job(folder.place)
+
+
+def _again(folder: Folder, settings: dict[str, Any], origin: Origin) -> Job:
+    """Return the run of a folder, if it is the one that is asked for."""
+    job = open_job(folder.place)
+    former = dict(job.settings)
+    if settings["tile"] is None:  # whatever the run has
+        settings["tile"] = former["tile"]
+    _refuse_changes(former, settings)
+    stamp = settings["stamp"]
+    if stamp != former["stamp"] or stamp is None:
+        _compare_values(job, origin)
+        folder.write("run.json", json.dumps({**former, "stamp": stamp}, indent=1).encode())
+        job = open_job(folder.place)
+    return job
+
+
+def _refuse_changes(former: dict[str, Any], now: dict[str, Any]) -> None:
+    flat = [{**s, **s["options"], **s["reading"]} for s in (former, now)]
+    for key in flat[1]:
+        if key in ("options", "reading", "stamp", "name", "dims"):
+            continue
+        was, is_now = flat[0].get(key), flat[1][key]
+        if was != is_now:
+            raise ValueError(
+                f"Invalid {key} {_short(is_now)} for --resume: the run was begun with "
+                f"{_short(was)}. It must be the same, or --overwrite starts anew."
+            )
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) < 60 else f"{text[:50]}…"
+
+
+def _compare_values(job: Job, origin: Origin) -> None:
+    """Refuse an input with other values than those that the run began with."""
+    if job.folder.read("survey.npz") is None:
+        return
+    shape = origin.open().shape
+    hashed = Hashed(origin.read)
+    if shape == job.survey.shape:
+        find_coverage(hashed, shape)
+    if hashed.hexdigest() != job.digest:
+        raise ValueError(
+            f"{origin.place}: changed since the run was begun, so --resume would mix two inputs. "
+            "It must be the same file, or --overwrite starts anew."
+        )
+
+
+def _prepare(
+    job: Job,
+    noise: Any,
+    tile: tuple[int, int] | None,
+    memory: float | None,
+    threads: int,
+    at_once: int,
+) -> None:
+    """Survey the scene, choose the tiles and make the store, unless that has been done."""
+    if job.folder.read("survey.npz") is None:
+        passing("survey-before")
+        origin, options = job.origin, job.options
+        shape = origin.open().shape
+        hashed = Hashed(origin.read)
+        with parallel(threads) as run:
+            coverage = find_coverage(hashed, shape)
+            survey = take_survey(
+                origin.read, shape, noise, options, run, coverage=coverage, workers=threads
+            )
+            if tile is None or memory is not None:
+                budget = parse_memory(DEFAULT_MEMORY) if memory is None else memory
+                fitting = _fitting_tile(job, survey, budget, at_once)
+                tile = tile or fitting
+            survey = pool_correlation(origin.read, survey, options, run)
+        origin.check(job.settings["stamp"])
+        job.store_survey(survey, tile, hashed.hexdigest())
+        passing("survey-after")
+    if job.folder.read("created") is None:
+        create_arrays(job)
+        job.folder.write("created", b"")
+        passing("arrays-after")
+
+
+def _fitting_tile(job: Job, survey: Survey, memory: float, at_once: int) -> tuple[int, int]:
+    itemsize = job.origin.open().value_dtype.itemsize
+    rank = survey.expected_rank(job.options.rank)
+    return choose_tile(survey, rank, itemsize, memory, at_once, job.keeps_factors)
+
+
+def _tiles(
+    job: Job, *, mode: str, workers: int, scheduler: str | None, progress: Progress | None
+) -> int:
+    """Compute the tiles that are not done; return how many they were."""
+    finished = set(job.finished(check=True))
+    total = job.survey.grid.shape[0] * job.survey.grid.shape[1]
+    moved = sum(_windows(job, number) for number in finished)
+    todo = [number for number in range(len(job.tiles)) if number not in finished]
+
+    def done(number: int) -> None:
+        nonlocal moved
+        moved += _windows(job, number)
+        if progress is not None:
+            progress(moved, total)
+
+    try:
+        run_tiles(
+            job.folder.place, todo, mode=mode, workers=workers, scheduler=scheduler, done=done
+        )
+    except OSError as error:
+        if error.errno is None or isinstance(error, FileNotFoundError | ConnectionError):
+            raise
+        reason = f"{error.strerror or error}; --resume goes on once that is mended"
+        raise OSError(error.errno, reason, error.filename or job.store) from None
+    return len(todo)
+
+
+def _windows(job: Job, number: int) -> int:
+    (top, bottom), (left, right) = job.tiles[number].windows(job.survey.grid)
+    return (bottom - top) * (right - left)
+
+
+def _close(folder: Folder) -> None:
+    """Remove the state of a run that is finished, first what makes it a run."""
+    passing("remove-before")
+    if folder.local is not None:
+        (folder.local / "run.json").unlink(missing_ok=True)
+    folder.remove()
