@@ -39,7 +39,7 @@ import json, os, signal, sys, time
 import dask.array, xarray, zarr, h5netcdf, rasterio
 import xarray.backends.zarr, xarray.backends.h5netcdf_
 from sigmacube.tiles import denoise_file
-import sigmacube.io.labelled, sigmacube.io.rasters, sigmacube.tiles.lazy
+import sigmacube.io.cf_files, sigmacube.io.rasters, sigmacube.tiles.lazy
 print("ready", flush=True)
 for line in sys.stdin:
     task = json.loads(line)

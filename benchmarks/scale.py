@@ -134,7 +134,7 @@ def worker_table(folder: Path, side: int, figures: dict[str, float]) -> None:
 
 def product_table(folder: Path, memory: str, size: float, figures: dict[str, float]) -> None:
     """Peak memory of keeping factors, and of products and a check made tile by tile."""
-    from sigmacube.io.opened import open_result
+    from sigmacube.io.result_file import open_result
     from sigmacube.tiles.plan import parse_memory
 
     limit, side, needed = parse_memory(memory), 160, 0.0

@@ -93,7 +93,7 @@ def measure(path: Path, clicks: int) -> None:
     """Print what a user waits for, and the memory it took."""
     from bokeh.document import Document as BokehDocument
 
-    from sigmacube.io.pieces import open_result
+    from sigmacube.io.result_file import open_result
     from sigmacube.show.viewer.app import Document
 
     print(f"load of this machine             {os.getloadavg()[0]:7.1f} on {os.cpu_count()} cores")

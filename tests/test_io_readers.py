@@ -80,7 +80,7 @@ class TestEnvi:
         extra = "reflectance scale factor = 100\ndata ignore value = 5\n"
         source = open_source(write_envi(tmp_path / "x.hdr", values, interleave="bil", extra=extra))
         whole = source.read()
-        block = source.read_block(slice(2, 6), slice(1, 4))
+        block = source.read_part(slice(2, 6), slice(1, 4))
         np.testing.assert_array_equal(block.values, whole.values[2:6, 1:4])
         assert whole.values.dtype == np.float32
         np.testing.assert_allclose(whole.values[values != 5], values[values != 5] / 100, rtol=1e-6)
@@ -231,7 +231,7 @@ class TestGeoTiff:
     def test_block(self, tmp_path):
         values = cube_of("i2", (30, 20, 3))
         source = open_source(write_tiff(tmp_path / "x.tif", values))
-        block = source.read_block(slice(5, 9), slice(10, 20)).values
+        block = source.block(slice(5, 9), slice(10, 20))[0]
         np.testing.assert_array_equal(block, values[5:9, 10:20])
 
 

@@ -18,7 +18,8 @@ import spectral.io.envi
 import xarray as xr
 
 import sigmacube as sc
-from sigmacube.io import atomic, correlation, read, read_result, write
+from sigmacube import error_correlation as correlation
+from sigmacube.io import atomic, read, read_result, write
 from sigmacube.result import DenoisedCube
 
 DATA = Path(__file__).resolve().parents[1].parent / "shared" / "data"

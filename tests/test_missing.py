@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 import sigmacube as sc
 from conftest import low_rank_cube
-from sigmacube.io.factors import add_factors, read_factors
 
 NAMES = ("svd", "robust", "godec", "ssgodec", "rpca")
 NOISE = 0.1
@@ -256,11 +257,12 @@ def test_bands_combined_at_a_pixel(noisy: np.ndarray, holes: np.ndarray) -> None
     assert quick > 1.03 * plain
 
 
-def test_files_know_what_was_left_out(noisy: np.ndarray, holes: np.ndarray) -> None:
+def test_files_know_what_was_left_out(
+    noisy: np.ndarray, holes: np.ndarray, tmp_path: Path
+) -> None:
     result = run(np.where(holes, np.nan, noisy), solver="robust")
-    dataset = result.to_xarray()
-    add_factors(dataset, result)
-    again = read_factors(dataset, NOISE, noisy.shape[2])
+    result.save(tmp_path / "out.nc", keep_factors=True)
+    again = sc.read_result(tmp_path / "out.nc").error_model
     row, col, band = np.argwhere(holes)[40]
     one = again.functional_variance({(row, col, band): 1.0})
     assert np.sqrt(one) == pytest.approx(result.std[row, col, band], rel=1e-3)

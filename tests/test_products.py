@@ -578,7 +578,7 @@ def test_factors_are_not_kept_unasked_and_not_everywhere(plain, tmp_path):
 
 
 def test_size_of_factors_is_told_rightly(plain, tmp_path):
-    from sigmacube.io.factors import factor_bytes
+    from sigmacube.io.error_models import factor_bytes
 
     lean = plain.save(tmp_path / "lean.nc").stat().st_size
     kept = plain.save(tmp_path / "kept.nc", keep_factors=True).stat().st_size

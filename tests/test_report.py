@@ -13,7 +13,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 
-from sigmacube.io.pieces import open_result
+from sigmacube.io.result_file import open_result
 from sigmacube.show import plots, report
 from sigmacube.show.report import write_report
 from sigmacube.show.summary import key_figures, repr_html

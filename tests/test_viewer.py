@@ -17,7 +17,8 @@ pytest.importorskip("bokeh")
 
 from bokeh.document import Document as BokehDocument
 
-from sigmacube.io.pieces import open_observed, open_result
+from sigmacube.io.observed import open_observed
+from sigmacube.io.result_file import open_result
 from sigmacube.show.viewer import guard, picture, spectra
 from sigmacube.show.viewer.app import MAX_PINS, Document
 from sigmacube.show.viewer.picture import Part

@@ -44,6 +44,9 @@ class Cube:
     (4, 5, 3)
     >>> cube.nearest_band(560.0)
     1
+    >>> values, mask = cube.block(slice(1, 3), slice(0, 5))
+    >>> values.shape, mask
+    ((2, 5, 3), None)
     """
 
     values: np.ndarray
@@ -68,6 +71,20 @@ class Cube:
         """(rows, cols, bands)."""
         rows, cols, bands = self.values.shape
         return rows, cols, bands
+
+    @property
+    def dtype(self) -> np.dtype:
+        """Type of the values."""
+        return self.values.dtype
+
+    def block(self, rows: slice, cols: slice) -> tuple[np.ndarray, np.ndarray | None]:
+        """Return values and mask of some rows and columns; see `sigmacube.io.source.Source`."""
+        if self.mask is None:
+            return self.values[rows, cols], None
+        mask = self.mask.reshape((1,) * (3 - self.mask.ndim) + self.mask.shape)
+        own = [slice(None) if size == 1 else part
+               for size, part in zip(mask.shape, (rows, cols), strict=False)]  # fmt: skip
+        return self.values[rows, cols], mask[tuple(own)]
 
     def nearest_band(self, wavelength: float) -> int:
         """Return the index of the band whose centre is nearest to ``wavelength`` (nm)."""

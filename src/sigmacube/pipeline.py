@@ -572,7 +572,7 @@ def as_cube(cube: Cube | np.ndarray | Any) -> Cube:
     if isinstance(cube, np.ndarray):
         return Cube(cube)
     if hasattr(cube, "dims") and hasattr(cube, "coords"):
-        from sigmacube.io.dataset import from_dataarray
+        from sigmacube.io.dataarray import from_dataarray
 
         return from_dataarray(cube)
     return Cube(np.asarray(cube))

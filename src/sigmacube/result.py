@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,17 +10,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sigmacube.core.lowrank.functionals import ErrorModel
-from sigmacube.measured import Measured
+from sigmacube.estimated import EstimatedCube
 
 if TYPE_CHECKING:
     import xarray as xr
     from matplotlib.axes import Axes
 
+    from sigmacube.error_correlation import ErrorCorrelation
+
 __all__ = ["DenoisedCube"]
 
 
 @dataclass(frozen=True, eq=False)
-class DenoisedCube(Measured):
+class DenoisedCube(EstimatedCube):
     """A denoised cube with the standard deviation of every value.
 
     The standard deviation is the noise that passes the estimator, to first order. It does not hold
@@ -68,10 +70,24 @@ class DenoisedCube(Measured):
     """The options that made this result, JSON-like, with the version and the noise's origin."""
     error_model: ErrorModel | None = None
     """What `functional_std` and `spectral_cov` need; None when it was not kept."""
+    filled_bands: np.ndarray | None = None
+    """(band,) True for bands with any value, where this is part of a scene or is not in memory."""
+    typical: Callable[[], DenoisedCube] | None = None
+    """Gives a part that stands for the scene, where the whole would take much work."""
+
+    def has_values(self) -> np.ndarray:
+        """Return (band,) True for bands with any value that is not masked."""
+        return super().has_values() if self.filled_bands is None else self.filled_bands
 
     def representative(self) -> DenoisedCube:
         """Return what means over the scene are taken of; a part where that spares much work."""
-        return self
+        return self if self.typical is None else self.typical()
+
+    def error_correlation(self) -> ErrorCorrelation | None:
+        """Work out the mean error correlation along each axis, as files state it."""
+        from sigmacube.error_correlation import error_correlation
+
+        return None if self.std is None else error_correlation(self)
 
     def rejected_share(self, axis: str = "band") -> np.ndarray:
         """Return the share of elements a robust solver set aside, per band or per pixel.
@@ -130,15 +146,16 @@ class DenoisedCube(Measured):
 
     def to_xarray(self) -> xr.Dataset:
         """Return the CF-1.11 dataset that `save` writes."""
-        from sigmacube.io import dataset
+        from sigmacube.io import cf
 
-        return dataset.from_result(self)
+        return cf.from_result(self, self.error_correlation())
 
     def save(self, path: str | Path, **options: Any) -> Path:
         """Write the result; the suffix decides the format."""
         from sigmacube import io
 
-        return io.write(self, path, **options)
+        stated = self.error_correlation() if io.states_correlation(path) else None
+        return io.write(self, path, correlation=stated, **options)
 
     def plot(self, *, observed: Any = None) -> np.ndarray:
         """Draw the scene, its standard deviation and the ranks; see `sc.plots.overview`.

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from sigmacube import io
 from sigmacube.check.holdout import Check, Holdout, check_request
 from sigmacube.check.leave_one_out import SolvedScene, partition
 from sigmacube.check.scores import brightness
@@ -16,6 +17,8 @@ from sigmacube.core.lowrank.functionals import ErrorModel
 from sigmacube.core.parallel import ParallelMap, default_workers, parallel
 from sigmacube.core.validity import valid_elements
 from sigmacube.core.windows import Axis
+from sigmacube.io.source import Source
+from sigmacube.io.watch import check_unchanged, stamp
 from sigmacube.pipeline import (
     Options,
     per_window,
@@ -25,7 +28,6 @@ from sigmacube.pipeline import (
     take_survey,
 )
 from sigmacube.survey import Survey
-from sigmacube.tiles.origin import Origin
 from sigmacube.tiles.plan import Tile, choose_tile, parse_memory, parse_tile
 from sigmacube.tiles.run import DEFAULT_MEMORY
 
@@ -90,26 +92,26 @@ def holdout_file(
     budget = parse_memory(DEFAULT_MEMORY if memory is None else memory)
     sides = None if tile is None else parse_tile(tile)
     threads = default_workers() if workers is None else workers
-    origin = Origin(str(source), dict(reading or {}), mask)
-    opened, stamp = origin.open(), origin.stamp()
+    opened = io.open_source(source, mask=mask, **(reading or {}))
+    former = stamp(opened)
     with parallel(threads) as run:
-        survey = take_survey(origin.read, opened.shape, noise, chosen, run, workers=threads)
+        survey = take_survey(opened.block, opened.shape, noise, chosen, run, workers=threads)
         if sides is None or memory is not None:
-            rank, size = survey.expected_rank(chosen.rank), opened.value_dtype.itemsize
+            rank, size = survey.expected_rank(chosen.rank), opened.dtype.itemsize
             fitting = choose_tile(survey, rank, size, budget)
             sides = sides or fitting
         check = Check.create(
-            origin.read, survey.grid, survey.shape, survey.bands,
+            opened.block, survey.grid, survey.shape, survey.bands,
             method=method, share=share, rng=rng,
         )  # fmt: skip
-        ranks = _add_tiles(check, origin, survey, chosen, sides, run, progress)
-        origin.check(stamp)
+        ranks = _add_tiles(check, opened, survey, chosen, sides, run, progress)
+        check_unchanged(opened, former)
         return check.concluded(
-            origin.read,
+            opened.block,
             survey.model.std,
             ranks=ranks,
             noise_source=survey.settled.source,
-            scale=pixel_scales(origin.read, survey),
+            scale=pixel_scales(opened.block, survey),
             impulses=sets_aside(chosen),
             wavelengths=opened.wavelengths,
         )
@@ -117,7 +119,7 @@ def holdout_file(
 
 def _add_tiles(
     check: Check,
-    origin: Origin,
+    opened: Source,
     survey: Survey,
     options: Options,
     sides: tuple[int, int],
@@ -131,7 +133,7 @@ def _add_tiles(
              zip((grid.rows, grid.cols), sides, strict=True)]  # fmt: skip
     places = list(product(*lines))
     for number, ((rows, own_rows), (cols, own_cols)) in enumerate(places):
-        part = solve_part(origin.read, survey, options, run, rows=rows, cols=cols)
+        part = solve_part(opened.block, survey, options, run, rows=rows, cols=cols)
         own = Tile(number, own_rows, own_cols)
         here = own.windows_in(grid, part.factors.grid)
         there = tuple(slice(*ends) for ends in own.windows(grid))
@@ -145,7 +147,7 @@ def _add_tiles(
         errors = ErrorModel(
             part.factors.select(*inner), None, survey.bands, survey.shape[2], part.noise_scale
         )
-        values, mask = origin.read(slice(*rows), slice(*cols))
+        values, mask = opened.block(slice(*rows), slice(*cols))
         scene = SolvedScene.create(
             values, part.estimate, errors, part.left_out if sets_aside(options) else None,
             mask=mask, varied=check.look.varied,

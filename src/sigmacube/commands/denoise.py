@@ -201,12 +201,11 @@ def _mask(path: Path | None, cube: Cube | Source) -> np.ndarray | None:
 
 
 def _save(result: DenoisedCube, output: str, options: dict[str, Any]) -> None:
-    from sigmacube import io
     from sigmacube.console import note
 
     how = {"dtype": options["dtype"], "keep_factors": options["keep_factors"]}
     if options["keep_factors"]:
-        from sigmacube.io.factors import factor_bytes
+        from sigmacube.io.error_models import factor_bytes
 
         cubes = 2 * result.estimate.size * (4 if options["dtype"] == "float32" else 8)
         note(
@@ -214,10 +213,10 @@ def _save(result: DenoisedCube, output: str, options: dict[str, Any]) -> None:
             f"{cubes / 1e6:,.1f} MB of estimate and σ, before compression."
         )
     if output != "-":
-        io.write(result, output, overwrite=options["overwrite"], **how)
+        result.save(output, overwrite=options["overwrite"], **how)
         return
     with tempfile.TemporaryDirectory() as folder:
-        path = io.write(result, Path(folder, "result.nc"), **how)
+        path = result.save(Path(folder, "result.nc"), **how)
         with path.open("rb") as file:
             shutil.copyfileobj(file, sys.stdout.buffer)
             sys.stdout.buffer.flush()

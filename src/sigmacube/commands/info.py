@@ -50,7 +50,7 @@ def _sample(source: Source) -> tuple[Cube, bool]:
         return source.read(), True
     side = max(32, int((_SAMPLE / bands) ** 0.5))
     top, left = max(0, (rows - side) // 2), max(0, (cols - side) // 2)
-    return source.read_block(slice(top, top + side), slice(left, left + side)), False
+    return source.read_part(slice(top, top + side), slice(left, left + side)), False
 
 
 def _facts(source: Source, cube: Cube, name: str) -> dict[str, Any]:
@@ -58,7 +58,7 @@ def _facts(source: Source, cube: Cube, name: str) -> dict[str, Any]:
     facts: dict[str, Any] = {
         "file": name,
         "shape": list(source.shape),
-        "dtype": source.dtype.name,
+        "dtype": source.stored_dtype.name,
         "values": cube.values.dtype.newbyteorder("=").name,
     }
     if source.wavelengths is not None:

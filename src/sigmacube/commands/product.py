@@ -118,7 +118,7 @@ def _by_tiles(source: Path, options: dict[str, Any]) -> bool:
     if there is None or options["labels"] or not source.exists():
         return False
     from sigmacube.console import note
-    from sigmacube.io.opened import open_result
+    from sigmacube.io.result_file import open_result
 
     with open_result(source) as opened:
         needed = opened.bytes_in_memory()

@@ -5,14 +5,17 @@ One table maps suffixes to formats; each format lives in its own module, loaded 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from sigmacube.cube import Cube
+    from sigmacube.error_correlation import ErrorCorrelation
     from sigmacube.io.source import Source
     from sigmacube.result import DenoisedCube
 
@@ -31,7 +34,7 @@ class _Format:
 
 _ENVI = _Format("ENVI", "envi:open_source", ("data",), "rasters:ENVI")
 _TIFF = _Format("GeoTIFF", "geotiff:open_source", (), "rasters:GEOTIFF")
-_NETCDF = _Format("netCDF", "hdf:open_source", ("variable", "axes"), "labelled:NETCDF")
+_NETCDF = _Format("netCDF", "hdf:open_source", ("variable", "axes"), "cf_files:NETCDF")
 _HDF = _Format("HDF5", "hdf:open_source", ("variable", "axes"))
 
 FORMATS: dict[str, _Format] = {
@@ -53,7 +56,7 @@ FORMATS: dict[str, _Format] = {
     ".hdf": _HDF,
     ".he5": _HDF,
     ".mat": _Format("MATLAB", "matlab:open_source", ("variable", "axes")),
-    ".zarr": _Format("Zarr", "zarr:open_source", ("variable", "axes"), "labelled:ZARR"),
+    ".zarr": _Format("Zarr", "zarr:open_source", ("variable", "axes"), "cf_files:ZARR"),
     ".npy": _Format("NumPy", "npy:open_npy", ("axes",)),
     ".npz": _Format("NumPy", "npy:open_npz", ("variable", "axes")),
 }
@@ -90,15 +93,17 @@ def open_source(
     scale: float | None = None,
     nodata: float | None = None,
     data: str | Path | None = None,
+    mask: np.ndarray | None = None,
 ) -> Source:
     """Open a cube without reading it; the options are those of `read`.
 
-    ``path`` may also be the address of a Zarr store that fsspec knows.
+    ``path`` may also be the address of a Zarr store that fsspec knows. ``mask`` (row, col) or
+    (row, col, band) is False where values are not to be used, whatever the file says.
 
     Returns
     -------
     Source
-        Shape, type and metadata of the cube, and ``read_block(rows, cols)`` for a part of it.
+        Shape, type and metadata of the cube, and ``block(rows, cols)`` for a part of it.
     """
     address = str(path) if "://" in str(path) else None
     path = Path(path)
@@ -119,11 +124,13 @@ def open_source(
     if address is not None:
         chosen["address"] = address
     source: Source = _load(found.reader)(path, **chosen)
+    source = replace(source, address=address)
     if scale is not None:
         source = source.with_scale(scale)
     if nodata is not None:
         source = source.with_nodata(nodata)
-    return source if bands is None else source.select_bands(bands)
+    source = source if bands is None else source.select_bands(bands)
+    return source if mask is None else source.with_mask(mask)
 
 
 def read(
@@ -175,11 +182,12 @@ def read(
     return source.read()
 
 
-def _writer(path: Path) -> Any:
+def writer_of(path: Path, refusal: str = "results cannot be written with suffix {suffix}") -> Any:
+    """Return what writes and opens results with the suffix of a path."""
     found = FORMATS.get(path.suffix.lower())
     if found is None or found.writer is None:
         raise ValueError(
-            f"{path}: results cannot be written with suffix {path.suffix!r}. "
+            f"{path}: {refusal.format(suffix=repr(path.suffix))}. "
             f"It must be one of {_suffixes(writable=True)}."
         )
     return _load(found.writer)
@@ -202,15 +210,20 @@ def output_files(
     from sigmacube.io.atomic import check_output
 
     path = Path(path)
-    finals: list[Path] = _writer(path).files(path, uncertainty=uncertainty, rejected=rejected)
+    finals: list[Path] = writer_of(path).files(path, uncertainty=uncertainty, rejected=rejected)
     check_output(finals, overwrite=overwrite)
     return finals
 
 
 def check_keeps_factors(path: str | Path) -> None:
     """Refuse an output whose format cannot hold window factors."""
-    if not getattr(_writer(Path(path)), "keeps_factors", False):
+    if not writer_of(Path(path)).keeps_factors:
         raise ValueError(f"{path}: only .nc and .zarr can keep the window factors.")
+
+
+def states_correlation(path: str | Path) -> bool:
+    """Tell whether the format of an output has a place for the error correlation."""
+    return bool(writer_of(Path(path)).states_correlation)
 
 
 def write(
@@ -220,6 +233,7 @@ def write(
     overwrite: bool = False,
     dtype: str = "float32",
     keep_factors: bool = False,
+    correlation: ErrorCorrelation | None = None,
 ) -> Path:
     """Write a result; the suffix decides the format.
 
@@ -237,8 +251,11 @@ def write(
     dtype
         ``"float32"`` or ``"float64"``.
     keep_factors
-        Whether to add what products need (.nc and .zarr only); `sigmacube.io.factors.factor_bytes`
-        tells the size.
+        Whether to add what products need (.nc and .zarr only);
+        `sigmacube.io.error_models.factor_bytes` tells the size.
+    correlation
+        What to state about the correlation of errors (.nc and .zarr only), from
+        `DenoisedCube.error_correlation`; `DenoisedCube.save` does that.
 
     Returns
     -------
@@ -250,11 +267,13 @@ def write(
     path = Path(path)
     if dtype not in ("float32", "float64"):
         raise ValueError(f"Invalid dtype {dtype!r}. It must be 'float32' or 'float64'.")
-    writer = _writer(path)
-    extra = {}
+    writer = writer_of(path)
+    extra: dict[str, Any] = {}
     if keep_factors:
         check_keeps_factors(path)
-        extra = {"keep_factors": True}
+        extra["keep_factors"] = True
+    if writer.states_correlation:
+        extra["correlation"] = correlation
     finals = writer.files(
         path, uncertainty=result.std is not None, rejected=result.rejected is not None
     )
@@ -273,12 +292,7 @@ def read_result(path: str | Path) -> DenoisedCube:
     path
         As it was given to `write`.
     """
-    path = Path(path)
-    if not path.exists():
-        raise FileNotFoundError(f"{path}: no such file.")
-    reader: Callable[[Path], DenoisedCube] = _writer(path).read
-    try:
-        return reader(path)
-    except ValueError as error:
-        text = str(error)
-        raise ValueError(text if text.startswith(str(path.parent)) else f"{path}: {text}") from None
+    from sigmacube.io.result_file import open_result
+
+    with open_result(path) as opened:
+        return opened.load()

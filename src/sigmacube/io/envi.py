@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import gzip
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from sigmacube.io import crs
-from sigmacube.io.metadata import merged, read_sidecar
+from sigmacube.io.metadata import merged, read_sidecar, sidecar
+from sigmacube.io.planes import planes
 from sigmacube.io.source import Source
 from sigmacube.io.wavelengths import numbers, to_nanometres
 
@@ -307,28 +308,31 @@ def _source(header: Path, data: Path, fields: dict[str, str]) -> Source:
     if document:
         metadata = merged(metadata, document["metadata"], shape[2])
         metadata["denoised"] = document["settings"]
-    stored = _map(header, data, fields, shape, dtype, interleave, offset)
+    mapped = _mapper(data, fields, shape, dtype, interleave, offset)
     return Source(
         path=header,
         shape=shape,
-        dtype=dtype,
-        load=lambda rows, cols: stored[rows, cols],
+        stored_dtype=dtype,
+        load=lambda rows, cols: mapped()[rows, cols],
         metadata=metadata,
-        lazy=isinstance(stored, np.memmap),
+        lazy=not _integer(fields, "file compression", 0),
+        files=tuple(file for file in (header, data, sidecar(header)) if file.exists()),
         **extra,
     )
 
 
-def _map(
-    header: Path,
+def _mapper(
     data: Path,
     fields: Mapping[str, str],
     shape: tuple[int, int, int],
     dtype: np.dtype,
     interleave: str,
     offset: int,
-) -> np.ndarray:
-    """Return the stored values (row, col, band) as a view of the file."""
+) -> Callable[[], np.ndarray]:
+    """Return what gives the stored values (row, col, band) as a view of the file.
+
+    A file is mapped anew each time: what a map has touched counts as memory until it is closed.
+    """
     disk, back = _LAYOUTS[interleave]
     stored_shape = tuple(shape[axis] for axis in disk)
     needed = offset + int(np.prod(shape, dtype=object)) * dtype.itemsize
@@ -339,10 +343,14 @@ def _map(
             raise ValueError(f"{data}: the compressed data cannot be read ({error}).") from None
         _check_size(data, len(content), needed, shape, dtype)
         flat = np.frombuffer(content, dtype, count=int(np.prod(shape)), offset=offset)
-        return flat.reshape(stored_shape).transpose(back)
+        unpacked = flat.reshape(stored_shape).transpose(back)
+        return lambda: unpacked
     _check_size(data, data.stat().st_size, needed, shape, dtype)
-    mapped = np.memmap(data, dtype, mode="r", offset=offset, shape=stored_shape)
-    return mapped.transpose(back)
+
+    def mapped() -> np.ndarray:
+        return np.memmap(data, dtype, mode="r", offset=offset, shape=stored_shape).transpose(back)
+
+    return mapped
 
 
 def _check_size(
@@ -451,7 +459,7 @@ def write_raster(
     big = metadata.get("byte_order") == "big"
     stored = np.dtype(dtype).newbyteorder(">" if big else "<")
     with data.open("wb") as file:
-        for plane in values.transpose(_LAYOUTS[interleave][0]):
+        for plane in planes(values.transpose(_LAYOUTS[interleave][0]), 0):
             file.write(np.ascontiguousarray(plane, dtype=stored).tobytes())
     rows, cols, bands = values.shape
     codes = {name: code for code, name in _TYPES.items()}

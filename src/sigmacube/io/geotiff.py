@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from sigmacube.io.metadata import from_json, merged
+from sigmacube.io.planes import planes
 from sigmacube.io.source import Source
 from sigmacube.io.wavelengths import numbers, to_nanometres
 
@@ -88,7 +89,7 @@ def _source(path: Path, dataset: Any) -> Source:
     return Source(
         path=path,
         shape=(dataset.height, dataset.width, bands),
-        dtype=np.dtype(kinds.pop()),
+        stored_dtype=np.dtype(kinds.pop()),
         load=_loader(path),
         metadata=metadata,
         **extra,
@@ -232,8 +233,8 @@ def write_raster(
         if metadata.get("acquisition_time"):
             dataset.update_tags(acquisition_time=str(metadata["acquisition_time"]))
         _tag_bands(dataset, metadata, wavelengths)
-        for band in range(bands):
-            dataset.write(np.ascontiguousarray(values[:, :, band], dtype=dtype), band + 1)
+        for number, plane in enumerate(planes(values, 2), start=1):
+            dataset.write(np.ascontiguousarray(plane, dtype=dtype), number)
 
 
 def _placing(metadata: Mapping[str, Any]) -> dict[str, Any]:

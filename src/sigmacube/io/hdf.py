@@ -194,7 +194,7 @@ def _prisma(
     return Source(
         path=path,
         shape=(rows, cols, sum(len(part["index"]) for part in parts)),
-        dtype=parts[0]["cube"].dtype,
+        stored_dtype=parts[0]["cube"].dtype,
         load=load,
         wavelengths=joined("wavelengths"),
         nodata=nodata,

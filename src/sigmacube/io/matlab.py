@@ -9,6 +9,7 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -150,13 +151,11 @@ def _elements(content: bytes, order: str) -> Iterator[tuple[int, bytes, int]]:
 
 
 def _variable(path: Path, array: _Array) -> Variable:
-    whole = _mapped if array.packed is None else _unpacked
-    cached: list[np.ndarray] = []
+    # A map costs nothing to make anew, and is closed with what was read from it.
+    whole = _mapped if array.packed is None else cache(_unpacked)
 
     def load(key: tuple[slice, ...]) -> Any:
-        if not cached:
-            cached.append(whole(path, array))
-        return cached[0][key].astype(array.dtype, copy=False)
+        return whole(path, array)[key].astype(array.dtype, copy=False)
 
     loader: Callable[[tuple[slice, ...]], np.ndarray] = load
     return Variable(array.name, array.shape, array.dtype, loader)

@@ -24,7 +24,12 @@ def open_npy(path: Path, *, axes: str | Sequence[str] | None = None) -> Source:
         raise ValueError(f"{path}: {_reason(error)}") from None
     if not isinstance(stored, np.ndarray):
         raise ValueError(f"{path}: no .npy file but an archive. Its suffix must be .npz.")
-    variable = Variable(path.name, stored.shape, stored.dtype, lambda key: stored[key])
+
+    def load(key: tuple[slice, ...]) -> np.ndarray:
+        # Mapped anew: what a map has touched counts as memory until it is closed.
+        return np.asanyarray(np.load(path, mmap_mode="r", allow_pickle=False)[key])
+
+    variable = Variable(path.name, stored.shape, stored.dtype, load)
     source = open_variables(path, [variable], variable=path.name, axes=axes)
     metadata = {key: value for key, value in source.metadata.items() if key != "name"}
     return replace(source, metadata=metadata, lazy=True)

@@ -1,4 +1,4 @@
-"""Products as labelled datasets, in the layout of `sigmacube.io.dataset`, and as tables."""
+"""Products as labelled datasets, in the layout of `sigmacube.io.cf`, and as tables."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 import xarray as xr
 
 from sigmacube._version import __version__
-from sigmacube.io import dataset as cubes
+from sigmacube.io import cf as cubes
 from sigmacube.io.atomic import staged
 from sigmacube.io.metadata import to_json
 

@@ -18,6 +18,7 @@ import numpy as np
 from sigmacube._version import __version__
 from sigmacube.io import envi, geotiff
 from sigmacube.io.metadata import NOT_TEXT, read_sidecar, sidecar, to_json
+from sigmacube.io.result_file import ResultFile
 from sigmacube.io.source import Source
 
 if TYPE_CHECKING:
@@ -28,6 +29,9 @@ __all__ = ["ENVI", "GEOTIFF"]
 
 class _Rasters(ABC):
     """What ENVI and GeoTIFF results share: which parts there are, and their order."""
+
+    keeps_factors = False
+    states_correlation = False
 
     def parts(self, path: Path, *, uncertainty: bool, rejected: bool) -> list[str]:
         """Return the endings of the rasters' names, that of the estimate last."""
@@ -59,28 +63,43 @@ class _Rasters(ABC):
         what = f"Estimate, sigmacube {version}"
         self.put(names, path, "", result.estimate, dtype, what, result.metadata, result)
 
-    def read(self, path: Path, pixels: slice | None = None) -> DenoisedCube:
-        """Read a result; with ``pixels``, only these rows and columns of its cubes."""
-        from sigmacube.result import DenoisedCube
-
+    def open(self, path: Path) -> ResultFile:
+        """Open a result; what lies beside it tells which parts there are."""
         document = read_sidecar(path)
         if not document:
             raise ValueError(f"no result of sigmacube: {sidecar(path).name} is missing beside it.")
+        rasters = {"estimate": self.get(path, "")}
+        if document["uncertainty"]:
+            rasters["std"] = self.get(path, "_uncert")
+        if document["rejected"]:
+            rasters["rejected"] = self.get(path, "_rejected")
+
+        def load(key: str, rows: slice, cols: slice, bands: slice) -> np.ndarray:
+            return np.asarray(rasters[key].load(rows, cols)[..., bands])
+
+        source = rasters["estimate"]
+        about = self._about(document, path, source)
+        # A memory map reads single bands; other rasters give whole blocks of rows and columns.
+        bands = 1 if source.lazy else source.shape[2]
+        sides = (min(64, source.shape[0]), source.shape[1], bands)
+        return ResultFile(path.name, about, tuple(rasters), source.shape, sides, load)
+
+    def _about(self, document: Mapping[str, Any], path: Path, source: Source) -> DenoisedCube:
+        """Return a result with one pixel of its cubes."""
+        from sigmacube.result import DenoisedCube
+
         noise = np.asarray(document["noise"], dtype=float)
-        source = self.get(path, "")
-        windows = _native(self.get(path, "_windows"))
-        ranks, ratio = np.split(windows, 2, axis=2)
+        windows = self.get(path, "_windows").read().values
+        ranks, ratio = np.split(windows.astype(np.float32), 2, axis=2)
         if not document["cuts_bands"]:
             ranks, ratio = ranks[:, :, 0], ratio[:, :, 0]
+        pixel = source.block(slice(0, 1), slice(0, 1))[0]
         return DenoisedCube(
-            estimate=_native(source, pixels),
-            std=_native(self.get(path, "_uncert"), pixels) if document["uncertainty"] else None,
+            estimate=pixel,
+            std=pixel if document["uncertainty"] else None,
             ranks=ranks.astype(np.int32),
             noise=float(noise) if noise.ndim == 0 else noise,
             residual_ratio=np.ascontiguousarray(ratio),
-            rejected=_native(self.get(path, "_rejected"), pixels) == 1
-            if document["rejected"]
-            else None,
             wavelengths=source.wavelengths,
             metadata=document["metadata"],
             settings=document["settings"],
@@ -107,11 +126,6 @@ class _Rasters(ABC):
         result: DenoisedCube,
     ) -> None:
         """Write one raster."""
-
-
-def _native(source: Source, pixels: slice | None = None) -> np.ndarray:
-    cube = source.read() if pixels is None else source.read_block(pixels, pixels)
-    return np.ascontiguousarray(cube.values, dtype=source.value_dtype)
 
 
 def _document(result: DenoisedCube, version: str) -> dict[str, Any]:

@@ -1,4 +1,8 @@
-"""A cube on disk: what it is, and any block of its rows and columns as physical values."""
+"""A cube in a file: what it is, and any block of its rows and columns as physical values.
+
+`Source` is to a file what `sigmacube.Cube` is to memory: both have a shape, a type, wavelengths,
+metadata and ``block(rows, cols)``.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from sigmacube.core.validity import broadcast_mask
 from sigmacube.cube import Cube
 from sigmacube.io.metadata import PER_BAND
 
@@ -27,14 +32,15 @@ class Source:
     >>> import numpy as np
     >>> stored = np.arange(24, dtype="i2").reshape(2, 3, 4)
     >>> source = Source(Path("x"), (2, 3, 4), stored.dtype, lambda r, c: stored[r, c], scale=0.1)
-    >>> source.read_block(slice(0, 1), slice(1, 3)).shape
-    (1, 2, 4)
+    >>> values, mask = source.block(slice(0, 1), slice(1, 3))
+    >>> values.shape, values.dtype, mask
+    ((1, 2, 4), dtype('float32'), None)
     """
 
     path: Path
     shape: tuple[int, int, int]
     """(rows, cols, bands)."""
-    dtype: np.dtype
+    stored_dtype: np.dtype
     """Type of the stored values."""
     load: Callable[[slice, slice], np.ndarray]
     """Stored values (row, col, band) of a block of rows and columns."""
@@ -50,27 +56,47 @@ class Source:
     metadata: Mapping[str, Any] = field(default_factory=dict)
     lazy: bool = False
     """Whether `load` gives views of a memory map, so that a whole cube need not be read."""
+    mask: np.ndarray | None = None
+    """(row, col, band) or broadcastable, the user's: False where values do not count."""
+    files: tuple[Path, ...] = ()
+    """What it is read from, where that is more than ``path``."""
+    address: str | None = None
+    """Where it lies if not on a disk, such as ``s3://bucket/cube.zarr``."""
 
     def __post_init__(self) -> None:
         if min(self.shape) < 1:
             raise ValueError(f"{self.path}: empty cube of shape {self.shape}.")
-        if self.dtype.kind not in "iuf":
+        if self.stored_dtype.kind not in "iuf":
             raise ValueError(
-                f"{self.path}: values of type {self.dtype} are not supported. "
+                f"{self.path}: values of type {self.stored_dtype} are not supported. "
                 "They must be real integers or floats."
             )
 
     @property
-    def value_dtype(self) -> np.dtype:
+    def dtype(self) -> np.dtype:
         """Type of the physical values: the stored one unless a scale or an offset applies."""
         if self.scale is None and self.offset is None:
-            return self.dtype.newbyteorder("=")
-        return np.result_type(self.dtype.newbyteorder("="), np.float32)
+            return self.stored_dtype.newbyteorder("=")
+        return np.result_type(self.stored_dtype.newbyteorder("="), np.float32)
 
-    def read_block(self, rows: slice = slice(None), cols: slice = slice(None)) -> Cube:
-        """Read a block of rows and columns; the metadata stay those of the whole cube."""
+    def block(self, rows: slice, cols: slice) -> tuple[np.ndarray, np.ndarray | None]:
+        """Read physical values of some rows and columns, and where they are valid.
+
+        The mask is as small as broadcasting allows, and None where every finite value is valid.
+        Values are copied: what a memory map has touched counts as this process's memory until it
+        is closed.
+        """
         stored = self.load(rows, cols)
-        return self._cube(self._physical(stored), _compact(self._valid(stored)))
+        mask = _compact(self._valid(stored))
+        values = np.array(self._physical(stored)) if self.lazy else self._physical(stored)
+        if self.mask is None:
+            return values, mask
+        own = self.mask[rows, cols]
+        return values, own if mask is None else mask & own
+
+    def read_part(self, rows: slice, cols: slice) -> Cube:
+        """Read some rows and columns; the metadata stay those of the whole cube."""
+        return self._cube(*self.block(rows, cols))
 
     def read(self) -> Cube:
         """Read the whole cube, block by block; a memory map without scale stays one."""
@@ -78,9 +104,9 @@ class Source:
         everything = slice(None)
         plain = self.scale is None and self.offset is None
         if self.lazy and plain and not self._needs_pass():
-            return self._cube(self.load(everything, everything), self._band_mask())
+            return self._cube(self.load(everything, everything), self._joint(self._band_mask()))
         valid = np.ones(self.shape, dtype=bool) if self._needs_pass() else None
-        values = None if self.lazy and plain else np.empty(self.shape, self.value_dtype)
+        values = None if self.lazy and plain else np.empty(self.shape, self.dtype)
         step = max(1, _BLOCK // (cols * bands))
         for start in range(0, rows, step):
             block = slice(start, min(start + step, rows))
@@ -91,7 +117,8 @@ class Source:
                 valid[block] = self._valid(stored)
         if values is None:
             values = self.load(everything, everything)
-        return self._cube(values, self._band_mask() if valid is None else _compact(valid))
+        mask = self._band_mask() if valid is None else _compact(valid)
+        return self._cube(values, self._joint(mask))
 
     def select_bands(self, bands: Any) -> Source:
         """Return the same source with some of its bands; see `parse_bands`."""
@@ -138,24 +165,36 @@ class Source:
             self, nodata=float(nodata), metadata={**self.metadata, "nodata": float(nodata)}
         )
 
+    def with_mask(self, mask: np.ndarray) -> Source:
+        """Return the same source with a mask of the user's, (row, col) or (row, col, band)."""
+        whole = broadcast_mask(mask, self.shape)
+        small = np.shape(mask) == self.shape[:2]
+        return replace(self, mask=np.asarray(mask)[..., None] if small else whole)
+
+    def _joint(self, mask: np.ndarray | None) -> np.ndarray | None:
+        """Return the mask of the file and the user's, as one."""
+        if self.mask is None or mask is None:
+            return mask if self.mask is None else self.mask
+        return mask & self.mask
+
     def _physical(self, stored: np.ndarray) -> np.ndarray:
         if self.scale is None and self.offset is None:
             return stored
-        values = stored.astype(self.value_dtype)
+        values = stored.astype(self.dtype)
         if self.scale is not None:
-            values *= np.asarray(self.scale, dtype=self.value_dtype)
+            values *= np.asarray(self.scale, dtype=self.dtype)
         if self.offset is not None:
-            values += np.asarray(self.offset, dtype=self.value_dtype)
+            values += np.asarray(self.offset, dtype=self.dtype)
         if self.nodata is not None:
             values[~self._has_data(stored)] = np.nan
         return values
 
     def _has_data(self, stored: np.ndarray) -> np.ndarray:
-        if self.dtype.kind == "f":
+        if self.stored_dtype.kind == "f":
             has_data = np.isfinite(stored)
             if self.nodata is not None and np.isfinite(self.nodata):
                 with np.errstate(over="ignore"):  # beyond the type's range it is infinite
-                    has_data &= stored != self.dtype.type(self.nodata)
+                    has_data &= stored != self.stored_dtype.type(self.nodata)
             return has_data
         # A value outside the integer type's range cannot occur.
         if self.nodata is None or not float(self.nodata).is_integer():
@@ -170,7 +209,11 @@ class Source:
         """Whether the values must be looked at to know which are valid."""
         if self.nodata is not None:
             return True
-        return self.dtype.kind == "f" and self.good_bands is not None and not self.good_bands.all()
+        return (
+            self.stored_dtype.kind == "f"
+            and self.good_bands is not None
+            and not self.good_bands.all()
+        )
 
     def _band_mask(self) -> np.ndarray | None:
         if self.good_bands is None or self.good_bands.all():

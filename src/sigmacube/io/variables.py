@@ -193,7 +193,7 @@ def _source(
     return Source(
         path=path,
         shape=(cube.shape[order[0]], cube.shape[order[1]], bands),
-        dtype=cube.dtype,
+        stored_dtype=cube.dtype,
         load=_loader(cube, order),
         metadata=metadata,
         **extra,

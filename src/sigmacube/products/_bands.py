@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from sigmacube.measured import Measured
+from sigmacube.estimated import EstimatedCube
 from sigmacube.products._types import Product, history, std_of, without_bands
 
 __all__ = ["resample"]
 
 
 def resample(
-    cube: Measured,
+    cube: EstimatedCube,
     centres: Sequence[float] | np.ndarray | None = None,
     fwhm: float | Sequence[float] | np.ndarray | None = None,
     *,
@@ -82,7 +82,7 @@ def resample(
 
 
 def _responses(
-    cube: Measured, centres: np.ndarray, fwhm: Any, shape: str, known: np.ndarray
+    cube: EstimatedCube, centres: np.ndarray, fwhm: Any, shape: str, known: np.ndarray
 ) -> np.ndarray:
     """Return (new bands, bands) responses of a shape, of unit sum."""
     if cube.wavelengths is None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sigmacube.measured import Measured
+from sigmacube.estimated import EstimatedCube
 
 __all__ = ["ConditionedSpectrum", "condition"]
 
@@ -28,7 +28,7 @@ class ConditionedSpectrum:
 
 
 def condition(
-    cube: Measured,
+    cube: EstimatedCube,
     row: int,
     col: int,
     spectrum: np.ndarray,

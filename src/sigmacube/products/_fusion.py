@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 
 from sigmacube.core.errors import CombinedErrors, Errors, IndependentErrors
-from sigmacube.measured import Measured
+from sigmacube.estimated import EstimatedCube
 from sigmacube.products._types import Product
 
 __all__ = ["FusedCube", "fuse"]
 
 
 @dataclass(frozen=True, eq=False)
-class FusedCube(Measured):
+class FusedCube(EstimatedCube):
     """Several measurements of one scene as one cube, with its standard deviation."""
 
     estimate: np.ndarray
@@ -49,7 +49,7 @@ class FusedCube(Measured):
         return self.as_product().save(path, overwrite=overwrite)
 
 
-Measurement = Measured | Product | tuple[np.ndarray, np.ndarray]
+Measurement = EstimatedCube | Product | tuple[np.ndarray, np.ndarray]
 
 
 def fuse(first: Measurement, *others: Measurement) -> FusedCube:

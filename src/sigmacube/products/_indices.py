@@ -8,7 +8,7 @@ from typing import NoReturn
 
 import numpy as np
 
-from sigmacube.measured import Measured
+from sigmacube.estimated import EstimatedCube
 from sigmacube.products._supports import Supports
 from sigmacube.products._types import Product, history, std_of, without_bands
 from sigmacube.products.expressions import Expression, Jet, parse
@@ -43,7 +43,7 @@ LEAST_DISTANCE = 3.0
 
 
 def index(
-    cube: Measured,
+    cube: EstimatedCube,
     expression: str,
     *,
     aggregate: int | tuple[int, int] | None = None,
@@ -120,7 +120,7 @@ def index(
 class Index:
     """An index of a cube, with its bands found."""
 
-    cube: Measured
+    cube: EstimatedCube
     name: str
     expression: Expression
     bands: tuple[tuple[float, int, float], ...]
@@ -130,7 +130,7 @@ class Index:
     @classmethod
     def create(
         cls,
-        cube: Measured,
+        cube: EstimatedCube,
         expression: str,
         tolerance: float = TOLERANCE_NM,
         max_curvature: float = MOST_CURVATURE,
@@ -256,7 +256,7 @@ def _expression(text: str) -> tuple[str, Expression]:
 
 
 def _find_bands(
-    cube: Measured, expression: Expression, tolerance: float
+    cube: EstimatedCube, expression: Expression, tolerance: float
 ) -> tuple[tuple[float, int, float], ...]:
     """Return (wavelength asked for, index, wavelength found) of the nearest bands with data."""
     if cube.wavelengths is None:

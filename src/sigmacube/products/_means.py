@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from sigmacube.measured import Measured
+from sigmacube.estimated import EstimatedCube
 from sigmacube.products._supports import Supports
 from sigmacube.products._types import Product, history, std_of
 
@@ -12,7 +12,7 @@ __all__ = ["aggregate", "region_means"]
 
 
 def aggregate(
-    cube: Measured,
+    cube: EstimatedCube,
     size: int | tuple[int, int],
     *,
     min_valid: float = 0.5,
@@ -47,7 +47,7 @@ def aggregate(
     return means(cube, supports, "aggregate", workers)
 
 
-def region_means(cube: Measured, labels: np.ndarray, *, workers: int | None = None) -> Product:
+def region_means(cube: EstimatedCube, labels: np.ndarray, *, workers: int | None = None) -> Product:
     """Average the spectra of regions, with the standard deviation of every mean.
 
     Parameters
@@ -72,7 +72,7 @@ def region_means(cube: Measured, labels: np.ndarray, *, workers: int | None = No
     return means(cube, Supports.regions(cube, labels), "region_means", workers)
 
 
-def means(cube: Measured, supports: Supports, name: str, workers: int | None) -> Product:
+def means(cube: EstimatedCube, supports: Supports, name: str, workers: int | None) -> Product:
     """Average the spectra of any sets of pixels."""
     errors = cube.known_errors()
     known = np.flatnonzero(cube.has_values())

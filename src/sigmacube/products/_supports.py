@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from sigmacube.measured import Measured
+from sigmacube.estimated import EstimatedCube
 from sigmacube.products._types import Product
 
 __all__ = ["Supports"]
@@ -32,7 +32,7 @@ class Supports:
     """(supports, 4) first row, end, first col, end of each in the whole scene, masked or not."""
 
     @classmethod
-    def blocks(cls, cube: Measured, size: int | tuple[int, int], least: float) -> Supports:
+    def blocks(cls, cube: EstimatedCube, size: int | tuple[int, int], least: float) -> Supports:
         """Cut the scene to blocks; those with less than a share of valid pixels are left out."""
         sides = (size, size) if isinstance(size, int | np.integer) else tuple(size)
         rows, cols = cube.estimate.shape[:2]
@@ -51,7 +51,7 @@ class Supports:
     @classmethod
     def blocks_of(
         cls,
-        cube: Measured,
+        cube: EstimatedCube,
         size: tuple[int, int],
         least: float,
         part: tuple[slice, slice] | None = None,
@@ -90,7 +90,7 @@ class Supports:
                             size=size, boxes=boxes)  # fmt: skip
 
     @classmethod
-    def regions(cls, cube: Measured, labels: np.ndarray) -> Supports:
+    def regions(cls, cube: EstimatedCube, labels: np.ndarray) -> Supports:
         """Give numbers to the regions of a label image or a mask."""
         labels = np.asarray(labels)
         if labels.shape != cube.estimate.shape[:2] or labels.dtype.kind not in "biu":
@@ -106,7 +106,7 @@ class Supports:
 
     @classmethod
     def _counted(
-        cls, cube: Measured, labels: np.ndarray, count: int, least: float, **fields: Any
+        cls, cube: EstimatedCube, labels: np.ndarray, count: int, least: float, **fields: Any
     ) -> Supports:
         """Leave out masked pixels, and supports with too few pixels left."""
         # A pixel is valid in all bands that hold data, or in none.

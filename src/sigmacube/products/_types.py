@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sigmacube.measured import Measured
+from sigmacube.estimated import EstimatedCube
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -83,18 +83,18 @@ def half_width(level: float) -> float:
     return float(ndtri((1 + level) / 2))
 
 
-def std_of(cube: Measured) -> np.ndarray:
+def std_of(cube: EstimatedCube) -> np.ndarray:
     """Return the standard deviation in double precision."""
     assert cube.std is not None
     return np.asarray(cube.std, dtype=np.float64)
 
 
-def without_bands(cube: Measured) -> dict[str, Any]:
+def without_bands(cube: EstimatedCube) -> dict[str, Any]:
     """Return the metadata that still hold for a product without the cube's bands and units."""
     dropped = ("units", "band_names", "fwhm", "good_bands", "long_name", "standard_name", "name")
     return {k: v for k, v in cube.metadata.items() if k not in dropped}
 
 
-def history(cube: Measured, settings: Mapping[str, Any]) -> dict[str, Any]:
+def history(cube: EstimatedCube, settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return how a product was made, with how its cube was."""
     return {**settings, "cube": dict(cube.settings)}

@@ -12,15 +12,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from sigmacube._version import __version__
+from sigmacube.cube import Cube
 from sigmacube.io.atomic import check_output, staged
-from sigmacube.io.dataset import REFERENCES
-from sigmacube.io.pieces import (
-    Observed,
-    ResultSource,
-    find_observed,
-    open_observed,
-    open_result,
-)
+from sigmacube.io.cf import REFERENCES
+from sigmacube.io.observed import block_of, find_observed, open_observed, picture_of
+from sigmacube.io.result_file import ResultFile, open_result
+from sigmacube.io.source import Source
 from sigmacube.show import plots
 from sigmacube.show.summary import data_uri, key_figures, relative_std
 
@@ -134,7 +131,10 @@ class _Page:
     """What the sections of a page share."""
 
     def __init__(
-        self, source: ResultSource, observed: Observed | None, coverage: dict[float, float] | None
+        self,
+        source: ResultFile,
+        observed: Cube | Source | None,
+        coverage: dict[float, float] | None,
     ) -> None:
         self.source, self.observed = source, observed
         self.result, self.step = source.thinned(_LIMIT)
@@ -180,7 +180,7 @@ class _Page:
         limits = plots.stretch_limits(result.estimate[:, :, chosen])
         pictures: list[tuple[str, Any]] = []
         if self.observed is not None:
-            noisy = self.observed.picture(chosen, self.step)
+            noisy = picture_of(self.observed, chosen, self.step)
             pictures.append(("Observed", lambda ax: _color(noisy, limits, ax)))
         after = result.estimate[:, :, chosen]
         pictures.append(("Denoised", lambda ax: _color(after, limits, ax)))
@@ -334,6 +334,12 @@ class _Page:
                 bbox={"boxstyle": "circle,pad=0.12", "fc": "white", "ec": "none", "alpha": 0.85},
             )  # fmt: skip
 
+    def _observed(self, row: int, col: int) -> np.ndarray | None:
+        """Return the observed spectrum of a pixel."""
+        if self.observed is None:
+            return None
+        return block_of(self.observed, slice(row, row + 1), slice(col, col + 1))[0, 0]
+
     def _spectrum(self, ax: Axes, pixel: _Pixel, number: int) -> None:
         source, (row, col, why) = self.source, pixel
         plots.spectrum(
@@ -341,7 +347,7 @@ class _Page:
             source.spectrum("std", row, col) if "std" in source.cubes else None,
             wavelengths=source.wavelengths,
             good_bands=source.good_bands,
-            observed=None if self.observed is None else self.observed.spectrum(row, col),
+            observed=self._observed(row, col),
             ax=ax,
         )
         metadata = self.result.metadata

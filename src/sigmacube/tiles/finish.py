@@ -4,38 +4,21 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from sigmacube import io
-from sigmacube.io import dataset as labelled
+from sigmacube.io import cf
 from sigmacube.io.atomic import commit, remove
-from sigmacube.io.factors import ARRAYS
 from sigmacube.io.zarr import library
 from sigmacube.result import DenoisedCube
 from sigmacube.tiles.faults import passing
 from sigmacube.tiles.job import Job
-from sigmacube.tiles.stored import StoredCube
 from sigmacube.tiles.window_factors import pack_factors
 
-__all__ = ["StoredResult", "create_arrays", "window_maps", "write_output"]
-
-
-@dataclass(frozen=True, eq=False)
-class StoredResult(DenoisedCube):
-    """A result whose cubes lie in a store and are read by piece."""
-
-    bands: np.ndarray | None = None
-    """Indices of the bands that hold values."""
-
-    def has_values(self) -> np.ndarray:
-        """Return (band,) True for bands with any value that is not masked."""
-        flags = np.zeros(self.estimate.shape[2], dtype=bool)
-        flags[self.bands] = True
-        return flags
+__all__ = ["create_arrays", "window_maps", "write_output"]
 
 
 def create_arrays(job: Job) -> None:
@@ -80,8 +63,8 @@ def write_output(job: Job, output: str) -> None:
 
 def _complete_store(job: Job) -> None:
     """Add coordinates, noise, window maps and attributes to the store of a run."""
-    result = _result(job, lazy=True)
-    made = labelled.from_result(result)
+    result = _result(job)
+    made = cf.from_result(result, result.error_correlation())
     root = library().open_group(job.store, mode="r+")
     cubes = set(job.names.values())
     _clear(job, keep=cubes)
@@ -94,7 +77,7 @@ def _complete_store(job: Job) -> None:
     small.to_zarr(job.store, mode="a", zarr_format=3, consolidated=False, encoding=encoding)
     passing("metadata-during")
     if job.keeps_factors:
-        attrs["sigmacube_factors"] = pack_factors(job, result.noise_scale, _zarr_arrays(root))
+        pack_factors(job, job.store, zarr=True)
     for name in cubes:
         extra = {"coordinates": made[name].encoding.get("coordinates")}
         found = {**made[name].attrs, **{k: v for k, v in extra.items() if v}}
@@ -102,45 +85,6 @@ def _complete_store(job: Job) -> None:
     # The attributes that make the store a result come last.
     root.update_attributes({str(key): _plain(value) for key, value in attrs.items()})
     passing("metadata-after")
-
-
-def _zarr_arrays(root: Any) -> Any:
-    """Return what makes arrays of window factors in a Zarr group."""
-
-    def create(name: str, shape: tuple[int, ...], chunks: tuple[int, ...]) -> Any:
-        dims, kind, about = ARRAYS[name]
-        return root.create_array(
-            name,
-            shape=shape,
-            dtype=kind,
-            chunks=chunks,
-            dimension_names=dims,
-            attributes={"long_name": about, "units": "1"},
-            fill_value=0,
-        )
-
-    return create
-
-
-def _add_to_netcdf(job: Job, result: StoredResult, path: Path) -> None:
-    """Add window factors to a netCDF file."""
-    import h5netcdf
-
-    with h5netcdf.File(path, "a") as file:
-
-        def create(name: str, shape: tuple[int, ...], chunks: tuple[int, ...]) -> Any:
-            dims, kind, about = ARRAYS[name]
-            for dim, size in zip(dims, shape, strict=True):
-                if dim not in file.dimensions:
-                    file.dimensions[dim] = size
-            array = file.create_variable(
-                name, dims, kind, chunks=chunks, compression="gzip", compression_opts=4,
-                shuffle=True,
-            )  # fmt: skip
-            array.attrs["long_name"], array.attrs["units"] = about, "1"
-            return array
-
-        file.attrs["sigmacube_factors"] = pack_factors(job, result.noise_scale, create)
 
 
 def _clear(job: Job, keep: set[str]) -> None:
@@ -178,7 +122,7 @@ def _sweep(store: Path) -> None:
 
 def _write_files(job: Job, path: Path) -> None:
     """Write netCDF, ENVI or GeoTIFF in order, under other names, and rename them."""
-    writer = io._writer(path)
+    writer = io.writer_of(path)
     uncertainty = job.options.uncertainty
     finals: list[Path] = writer.files(
         path, uncertainty=uncertainty, rejected="rejected" in job.names
@@ -189,12 +133,12 @@ def _write_files(job: Job, path: Path) -> None:
     folder.mkdir()
     temporary = [folder / final.name for final in finals]
     passing("metadata-before")
-    lazy = path.suffix.lower() in (".nc", ".nc4")
     names = dict(zip(finals, temporary, strict=True))
-    result = _result(job, lazy=lazy)
-    writer.write(result, names, path, job.settings["dtype"])
+    result = _result(job)
+    stated = {"correlation": result.error_correlation()} if writer.states_correlation else {}
+    writer.write(result, names, path, job.settings["dtype"], **stated)
     if job.keeps_factors:
-        _add_to_netcdf(job, result, names[path])
+        pack_factors(job, names[path], zarr=False)
     passing("metadata-after")
     for file in temporary:
         with file.open("rb+") as opened:
@@ -203,12 +147,16 @@ def _write_files(job: Job, path: Path) -> None:
     commit(temporary, finals, [file for file in every if file not in finals])
 
 
-def _result(job: Job, *, lazy: bool) -> StoredResult:
-    """Return the result in the store; with Dask arrays, or as cubes for plane-wise writers."""
-    source, survey = job.origin.open(), job.survey
-    cubes = {what: _view(array, lazy) for what, array in job.arrays.items()}
+def _result(job: Job) -> DenoisedCube:
+    """Return the result in the store, as Dask arrays."""
+    import dask.array as da
+
+    source, survey = job.source, job.survey
+    cubes = {what: da.from_zarr(array).transpose(1, 2, 0) for what, array in job.arrays.items()}
+    filled = np.zeros(survey.shape[2], dtype=bool)
+    filled[survey.bands] = True
     maps = window_maps(job, job.finished(check=False).values())
-    return StoredResult(
+    return DenoisedCube(
         estimate=cubes["estimate"],
         std=cubes.get("std"),
         ranks=maps["ranks"],
@@ -219,16 +167,8 @@ def _result(job: Job, *, lazy: bool) -> StoredResult:
         wavelengths=source.wavelengths,
         metadata=dict(source.metadata),
         settings=job.options.described(survey),
-        bands=survey.bands,
+        filled_bands=filled,
     )
-
-
-def _view(array: Any, lazy: bool) -> Any:
-    if not lazy:
-        return StoredCube(array)
-    import dask.array as da
-
-    return da.from_zarr(array).transpose(1, 2, 0)
 
 
 def window_maps(job: Job, records: Iterable[Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:

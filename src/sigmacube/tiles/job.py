@@ -17,14 +17,16 @@ from typing import Any
 
 import numpy as np
 
+from sigmacube import io
 from sigmacube.core.lowrank.overlap import NoiseCorrelation
 from sigmacube.core.parallel import parallel
+from sigmacube.io.source import Source
+from sigmacube.io.watch import check_unchanged, removed
 from sigmacube.noise.signal_noise import SignalNoise
 from sigmacube.pipeline import Options, Part, per_window, sets_aside, solve_part
 from sigmacube.survey import Coverage, SettledNoise, Survey
 from sigmacube.tiles.faults import passing
 from sigmacube.tiles.folder import Folder
-from sigmacube.tiles.origin import Origin
 from sigmacube.tiles.plan import Tile, TileGrid
 from sigmacube.tiles.window_factors import file_name, tile_factors
 
@@ -91,14 +93,15 @@ class Job:
         return Options(**given)
 
     @cached_property
-    def origin(self) -> Origin:
+    def source(self) -> Source:
         """The input."""
-        mask = self.folder.read("mask.npz")
-        return Origin(
-            self.settings["input"],
-            self.settings["reading"],
-            None if mask is None else from_npz(mask)["mask"],
-        )
+        found = self.folder.read("mask.npz")
+        mask = None if found is None else from_npz(found)["mask"]
+        place = self.settings["input"]
+        try:
+            return io.open_source(place, mask=mask, **self.settings["reading"])
+        except FileNotFoundError:
+            raise removed(place) from None
 
     @cached_property
     def _stored(self) -> dict[str, np.ndarray]:
@@ -201,7 +204,7 @@ class Job:
         if not self.keeps_factors:
             return {}
         passing("factors-before")
-        content = _npz_buffer(tile_factors(tile, part))
+        content = _npz_buffer(tile_factors(tile, part, self.survey))
         self.folder.write(file_name(tile.number), content, "factors-during")
         passing("factors-after")
         return {"factors": np.array([zlib.crc32(content), len(content)], dtype=np.int64)}
@@ -267,10 +270,12 @@ def compute_tile(place: str, number: int, threads: int = 1) -> int:
     job = open_job(place)
     tile, survey = job.tiles[number], job.survey
     passing("tile-before")
-    job.origin.check(job.settings["stamp"])
+    check_unchanged(job.source, job.settings["stamp"])
     with parallel(threads) as run:
-        part = solve_part(job.origin.read, survey, job.options, run, rows=tile.rows, cols=tile.cols)
-    job.origin.check(job.settings["stamp"])
+        part = solve_part(
+            job.source.block, survey, job.options, run, rows=tile.rows, cols=tile.cols
+        )
+    check_unchanged(job.source, job.settings["stamp"])
     passing("chunk-before")
     sums = job.write(tile, part)
     passing("chunk-after")

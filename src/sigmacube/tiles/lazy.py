@@ -7,7 +7,7 @@ result's arrays have one chunk per tile; a tile's task reads itself and its halo
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import partial, reduce
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,7 @@ from sigmacube.core.lowrank.overlap import sampled_regions
 from sigmacube.core.lowrank.solve import pilot_windows
 from sigmacube.core.parallel import parallel
 from sigmacube.core.validity import broadcast_mask, check_values
-from sigmacube.io.dataset import dataarray_mask, describe
+from sigmacube.io.dataarray import dataarray_mask, describe
 from sigmacube.pipeline import (
     Options,
     extent,
@@ -40,7 +40,6 @@ from sigmacube.survey import (
     noise_regions,
     strips,
 )
-from sigmacube.tiles.finish import StoredResult
 from sigmacube.tiles.plan import Tile, TileGrid, choose_tile, parse_memory
 
 if TYPE_CHECKING:
@@ -53,31 +52,6 @@ Region = tuple[slice, slice]
 TASK_MEMORY = "1GB"
 
 
-@dataclass(frozen=True, eq=False)
-class LazyResult(StoredResult):
-    """A result of Dask arrays, one chunk per tile."""
-
-    middle: tuple[Any, ...] = ()
-    """Delayed estimate, std, ranks, residual ratio, noise scale and rejected of the middle tile."""
-
-    def representative(self) -> DenoisedCube:
-        """Return the tile in the middle, computed."""
-        import dask
-
-        estimate, std, ranks, ratio, scale, _ = dask.compute(*self.middle)
-        return DenoisedCube(
-            estimate,
-            std,
-            ranks,
-            self.noise,
-            ratio,
-            noise_scale=scale,
-            wavelengths=self.wavelengths,
-            metadata=self.metadata,
-            settings=self.settings,
-        )
-
-
 def denoise_lazily(
     array: xr.DataArray,
     noise: float | np.ndarray | str | None,
@@ -85,7 +59,7 @@ def denoise_lazily(
     *,
     mask: np.ndarray | None = None,
     tile: tuple[int, int] | None = None,
-) -> LazyResult:
+) -> DenoisedCube:
     """Return the result for a Dask-backed `DataArray`, to be computed when it is asked for.
 
     Parameters
@@ -107,15 +81,29 @@ def denoise_lazily(
     parts = [_delayed_tile(blocks, survey, options, tile) for tile in tiles]
     cubes = _assembled(tiles, parts, survey, options, ordered.dtype)
     rows, cols = tiles.counts
-    return LazyResult(
+    filled = np.zeros(survey.shape[2], dtype=bool)
+    filled[survey.bands] = True
+    result = DenoisedCube(
         noise=survey.noise,
         wavelengths=wavelengths,
         metadata=metadata,
         settings=options.described(survey),
-        bands=survey.bands,
-        middle=tuple(parts[rows // 2 * cols + cols // 2]),
+        filled_bands=filled,
         **cubes,
     )
+    middle = parts[rows // 2 * cols + cols // 2]
+    return replace(result, typical=partial(_computed, result, middle))
+
+
+def _computed(result: DenoisedCube, delayed: Any) -> DenoisedCube:
+    """Return one tile of a result, computed."""
+    import dask
+
+    estimate, std, ranks, ratio, scale, _ = dask.compute(*delayed)
+    return replace(
+        result, estimate=estimate, std=std, ranks=ranks, residual_ratio=ratio, noise_scale=scale,
+        rejected=None, filled_bands=None, typical=None,
+    )  # fmt: skip
 
 
 class _Blocks:

@@ -17,15 +17,17 @@ from typing import Any
 import numpy as np
 
 from sigmacube.core.lowrank.covariance import batch_side
+from sigmacube.core.lowrank.storage import StoredFactors
 from sigmacube.core.windows import Axis, WindowGrid
 from sigmacube.io import product as files
 from sigmacube.io.atomic import check_not_input, check_output, remove
-from sigmacube.io.opened import OpenedResult, ResultPart, open_result
+from sigmacube.io.result_file import ResultFile, open_result
 from sigmacube.io.zarr import library
 from sigmacube.products import Product, resample
 from sigmacube.products._indices import MOST_REFLECTANCE, TOLERANCE_NM, Index
 from sigmacube.products._means import means
 from sigmacube.products._supports import Supports
+from sigmacube.result import DenoisedCube
 from sigmacube.tiles.plan import largest_tile, parse_memory, parse_tile
 from sigmacube.tiles.run import DEFAULT_MEMORY
 
@@ -33,7 +35,7 @@ __all__ = ["product_file", "product_memory"]
 
 Span = tuple[int, int]
 Progress = Callable[[int, int], None]
-Make = Callable[[ResultPart, "_Place"], Product]
+Make = Callable[[DenoisedCube, Span, "_Place"], Product]
 #: Side of the chunks of the store that tiles are written to, in pixels.
 CHUNK = 64
 #: Values that `sample` looks at, at most.
@@ -108,14 +110,15 @@ def product_file(
     if (index is None) + (centres is None) + (aggregate is None) == 3:
         raise ValueError("Invalid request: give an index, centres with fwhm, or aggregate.")
     with open_result(source) as opened:
-        _check_aggregate(opened, aggregate)
+        grid = _windows(opened).grid
+        _check_aggregate(grid, aggregate)
         make = _maker(opened, index, centres, fwhm, aggregate, tolerance, workers)
         if tile is None or memory is not None:
             budget = parse_memory(DEFAULT_MEMORY if memory is None else memory)
-            told = f"rank {int(opened.factors.ranks.max())}"
+            told = f"rank {int(_windows(opened).ranks.max())}"
             count = _covariances(opened, index, centres)
             needs = partial(product_memory, opened, count)
-            sides = largest_tile(opened.factors.grid, needs, budget, told=told)
+            sides = largest_tile(grid, needs, budget, told=told)
         if tile is not None:
             sides = parse_tile(tile)
         store = output.with_name(f".{output.name}.{secrets.token_hex(4)}.partial.zarr")
@@ -127,7 +130,7 @@ def product_file(
             remove(store)
 
 
-def _covariances(opened: OpenedResult, index: str | None, centres: Sequence[float] | None) -> int:
+def _covariances(opened: ResultFile, index: str | None, centres: Sequence[float] | None) -> int:
     """Return how many covariances of bands a product needs at a pixel."""
     if index is not None:
         bands = len(Index.create(opened.empty(), index, np.inf).bands)
@@ -135,7 +138,7 @@ def _covariances(opened: OpenedResult, index: str | None, centres: Sequence[floa
     return opened.shape[2] if centres is None else len(centres)
 
 
-def product_memory(opened: OpenedResult, count: int, tile: tuple[int, int]) -> float:
+def product_memory(opened: ResultFile, count: int, tile: tuple[int, int]) -> float:
     """Return the bytes that the product of a tile takes at most, without the interpreter.
 
     Parameters
@@ -147,7 +150,8 @@ def product_memory(opened: OpenedResult, count: int, tile: tuple[int, int]) -> f
     tile
         (rows, cols).
     """
-    grid, rank = opened.factors.grid, max(int(opened.factors.ranks.max(initial=1)), 1)
+    stored = _windows(opened)
+    grid, rank = stored.grid, max(int(stored.ranks.max(initial=1)), 1)
     sides, counts = [], []
     for axis, side in zip((grid.rows, grid.cols), tile, strict=True):
         span = min(side + 2 * (axis.size - 1), axis.length)
@@ -157,7 +161,7 @@ def product_memory(opened: OpenedResult, count: int, tile: tuple[int, int]) -> f
     window = grid.rows.size * grid.cols.size
     factors = windows * (rank * (window + grid.bands.size) + 2 * window) * 8
     cubes = pixels * (opened.shape[2] * 48 + count * 24)
-    maps = opened.factors.ranks.size * 24
+    maps = stored.ranks.size * 24
     in_block = min(windows, (9 * grid.rows.size // grid.rows.step + 2)
                    * (9 * grid.cols.size // grid.cols.step + 2) * grid.shape[2])  # fmt: skip
     lines = (grid.rows.reach + 1) * (2 * grid.cols.reach + 1)
@@ -174,18 +178,20 @@ class _Place:
     cols: Span
     target: tuple[slice, slice]
 
-    def windows(self, grid: WindowGrid) -> tuple[Span, Span]:
-        """Return the windows over these pixels."""
-        return grid.rows.windows_over(*self.rows), grid.cols.windows_over(*self.cols)
-
-    def within(self, part: ResultPart) -> tuple[slice, slice]:
-        """Return these pixels in a part of the result."""
-        (top, side), rows, cols = part.origin, self.rows, self.cols
+    def within(self, origin: Span) -> tuple[slice, slice]:
+        """Return these pixels in a part of the result that starts at ``origin``."""
+        (top, side), rows, cols = origin, self.rows, self.cols
         return slice(rows[0] - top, rows[1] - top), slice(cols[0] - side, cols[1] - side)
 
 
-def _check_aggregate(opened: OpenedResult, size: int | None) -> None:
-    grid = opened.factors.grid
+def _windows(opened: ResultFile) -> StoredFactors:
+    """Return the window factors of a result."""
+    stored = opened.known_errors()
+    assert isinstance(stored, StoredFactors)
+    return stored
+
+
+def _check_aggregate(grid: WindowGrid, size: int | None) -> None:
     most = 2 * min(grid.rows.size, grid.cols.size) - 1
     if size is not None and not 1 <= size <= most:
         raise ValueError(
@@ -195,7 +201,7 @@ def _check_aggregate(opened: OpenedResult, size: int | None) -> None:
 
 
 def _maker(
-    opened: OpenedResult,
+    opened: ResultFile,
     index: str | None,
     centres: Sequence[float] | None,
     fwhm: float | Sequence[float] | None,
@@ -209,30 +215,32 @@ def _maker(
         if task.needs_reflectance:
             _check_reflectance(opened, task)
 
-        def of_index(part: ResultPart, place: _Place) -> Product:
+        def of_index(part: DenoisedCube, origin: Span, place: _Place) -> Product:
             own = replace(task, cube=part)
             if aggregate is None:
-                return _cut(own.of_spectra(None), place.within(part))
-            return own.of_spectra(_supports(part, place, aggregate))
+                return _cut(own.of_spectra(None), place.within(origin))
+            return own.of_spectra(_supports(part, origin, place, aggregate))
 
         return of_index
     if aggregate is not None:
         size = aggregate
-        return lambda part, place: means(part, _supports(part, place, size), "aggregate", workers)
-    return lambda part, place: _cut(
-        resample(part, centres, fwhm, workers=workers), place.within(part)
+        return lambda part, origin, place: means(
+            part, _supports(part, origin, place, size), "aggregate", workers
+        )
+    return lambda part, origin, place: _cut(
+        resample(part, centres, fwhm, workers=workers), place.within(origin)
     )
 
 
-def _supports(part: ResultPart, place: _Place, size: int) -> Supports:
-    return Supports.blocks_of(part, (size, size), 0.5, place.within(part), part.origin)
+def _supports(part: DenoisedCube, origin: Span, place: _Place, size: int) -> Supports:
+    return Supports.blocks_of(part, (size, size), 0.5, place.within(origin), origin)
 
 
-def _check_reflectance(opened: OpenedResult, task: Index) -> None:
+def _check_reflectance(opened: ResultFile, task: Index) -> None:
     """Refuse values of which more than half are no reflectances."""
     above = known = 0
     for rows in opened.strips():
-        values = opened.estimate(rows)[..., task.columns]
+        values = opened.block("estimate", rows, slice(0, opened.shape[1]))[..., task.columns]
         above += int(np.count_nonzero(values > MOST_REFLECTANCE))
         known += int(np.count_nonzero(np.isfinite(values)))
     if 2 * above > known:
@@ -246,11 +254,9 @@ def _cut(made: Product, here: tuple[slice, slice]) -> Product:
     )
 
 
-def _places(
-    opened: OpenedResult, sides: tuple[int, int], aggregate: int | None
-) -> Iterator[_Place]:
+def _places(opened: ResultFile, sides: tuple[int, int], aggregate: int | None) -> Iterator[_Place]:
     """Yield the tiles of a scene, by rows."""
-    grid = opened.factors.grid
+    grid = _windows(opened).grid
     lines = [list(_spans(axis, side, aggregate)) for axis, side in
              zip((grid.rows, grid.cols), sides, strict=True)]  # fmt: skip
     for (rows, top), (cols, side) in product(*lines):
@@ -279,7 +285,7 @@ def _spans(axis: Axis, side: int, size: int | None) -> Iterator[tuple[Span, slic
 
 
 def _fill(
-    opened: OpenedResult, store: Path, make: Make, places: list[_Place], progress: Progress | None
+    opened: ResultFile, store: Path, make: Make, places: list[_Place], progress: Progress | None
 ) -> Product:
     """Write the product of all tiles to a store; return it as Dask arrays of the store."""
     import dask.array as da
@@ -288,7 +294,7 @@ def _fill(
     shape = tuple(max(place.target[axis].stop for place in places) for axis in (0, 1))
     arrays: dict[str, Any] = {}
     for number, place in enumerate(places):
-        made = make(opened.part(place.windows(opened.factors.grid)), place)
+        made = make(*opened.part(place.rows, place.cols), place)
         for name in ("estimate", "std", "flags"):
             values = getattr(made, name)
             if name not in arrays:

@@ -15,8 +15,10 @@ import numpy as np
 from sigmacube import io
 from sigmacube._version import __version__
 from sigmacube.core.parallel import parallel
-from sigmacube.io import dataset as labelled
+from sigmacube.io import cf
 from sigmacube.io.atomic import check_not_input
+from sigmacube.io.source import Source
+from sigmacube.io.watch import check_unchanged, digesting, stamp
 from sigmacube.pipeline import Options, pool_correlation, sets_aside, take_survey
 from sigmacube.survey import Survey, find_coverage
 from sigmacube.tiles.execute import check_execution, run_tiles
@@ -24,7 +26,6 @@ from sigmacube.tiles.faults import passing
 from sigmacube.tiles.finish import create_arrays, window_maps, write_output
 from sigmacube.tiles.folder import Folder, is_address
 from sigmacube.tiles.job import Job, open_job, to_npz
-from sigmacube.tiles.origin import Hashed, Origin
 from sigmacube.tiles.plan import choose_tile, parse_memory, parse_tile
 
 __all__ = ["Outcome", "denoise_file", "run_folder"]
@@ -150,17 +151,19 @@ def denoise_file(
     count = check_execution(mode, scheduler, workers)
     budget = None if memory is None else parse_memory(memory)
     wanted = None if tile is None else parse_tile(tile)
-    origin = Origin(_absolute(source), dict(reading or {}), mask)
-    output = _absolute(output)
-    _check_inputs(output, origin.place, options)
+    place, output = _absolute(source), _absolute(output)
+    _check_inputs(output, place, options)
     folder = Folder(run_folder(output))
-    settings = _settings(origin, output, options, noise, dtype, wanted)
+    reading = dict(reading or {})
+    opened = io.open_source(place, mask=mask, **reading)
+    settings = _settings(opened, output, options, noise, dtype, wanted)
+    settings |= {"input": place, "reading": _plain(reading), "mask": _mask_digest(mask)}
     settings["keep_factors"] = keep_factors
     begin = _enter(folder, output, options, resume=resume, overwrite=overwrite)
     if begin is None:
         return Outcome(output)
     with folder.locked():
-        job = _begin(folder, settings, origin) if begin else _again(folder, settings, origin)
+        job = _begin(folder, settings, mask) if begin else _again(folder, settings, opened)
         at_once = count if mode == "processes" and scheduler in (None, "local") else 1
         try:
             _prepare(job, noise, wanted, budget, count, at_once)
@@ -277,7 +280,7 @@ def _check_output(output: str, uncertainty: bool, rejected: bool, *, overwrite: 
 
 
 def _settings(
-    origin: Origin,
+    source: Source,
     output: str,
     options: Options,
     noise: Any,
@@ -285,14 +288,9 @@ def _settings(
     tile: tuple[int, int] | None,
 ) -> dict[str, Any]:
     """Return what defines a run, as JSON; a resumed run must have the same."""
-    source = origin.open()
-    name, dims = labelled.layout(source.metadata, source.wavelengths)
-    mask = origin.mask
+    name, dims = cf.layout(source.metadata, source.wavelengths)
     made = {
         "version": __version__,
-        "input": origin.place,
-        "reading": {k: None if v is None else v for k, v in origin.reading.items()},
-        "mask": None if mask is None else hashlib.blake2b(mask.tobytes()).hexdigest()[:16],
         "noise": noise.tolist() if isinstance(noise, np.ndarray) else noise,
         "options": asdict(options),
         "dtype": dtype,
@@ -300,31 +298,40 @@ def _settings(
         "address": output if is_address(output) else None,
         "name": name,
         "dims": list(dims),
-        "stamp": origin.stamp(),
+        "stamp": stamp(source),
     }
+    return _plain(made)
+
+
+def _plain(made: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what JSON makes of settings."""
     return dict(json.loads(json.dumps(made, default=str)))
 
 
-def _begin(folder: Folder, settings: dict[str, Any], origin: Origin) -> Job:
+def _mask_digest(mask: np.ndarray | None) -> str | None:
+    return None if mask is None else hashlib.blake2b(mask.tobytes()).hexdigest()[:16]
+
+
+def _begin(folder: Folder, settings: dict[str, Any], mask: np.ndarray | None) -> Job:
     passing("run-before")
-    if origin.mask is not None:
-        folder.write("mask.npz", to_npz({"mask": origin.mask}))
+    if mask is not None:
+        folder.write("mask.npz", to_npz({"mask": mask}))
     folder.write("run.json", json.dumps(settings, indent=1).encode())
     passing("run-after")
     return open_job(folder.place)
 
 
-def _again(folder: Folder, settings: dict[str, Any], origin: Origin) -> Job:
+def _again(folder: Folder, settings: dict[str, Any], source: Source) -> Job:
     """Return the run of a folder, if it is the one that is asked for."""
     job = open_job(folder.place)
     former = dict(job.settings)
     if settings["tile"] is None:  # whatever the run has
         settings["tile"] = former["tile"]
     _refuse_changes(former, settings)
-    stamp = settings["stamp"]
-    if stamp != former["stamp"] or stamp is None:
-        _compare_values(job, origin)
-        folder.write("run.json", json.dumps({**former, "stamp": stamp}, indent=1).encode())
+    now = settings["stamp"]
+    if now != former["stamp"] or now is None:
+        _compare_values(job, source)
+        folder.write("run.json", json.dumps({**former, "stamp": now}, indent=1).encode())
         job = open_job(folder.place)
     return job
 
@@ -347,18 +354,17 @@ def _short(value: Any) -> str:
     return text if len(text) < 60 else f"{text[:50]}…"
 
 
-def _compare_values(job: Job, origin: Origin) -> None:
+def _compare_values(job: Job, source: Source) -> None:
     """Refuse an input with other values than those that the run began with."""
     if job.folder.read("survey.npz") is None:
         return
-    shape = origin.open().shape
-    hashed = Hashed(origin.read)
-    if shape == job.survey.shape:
-        find_coverage(hashed, shape)
-    if hashed.hexdigest() != job.digest:
+    digest = hashlib.blake2b(digest_size=20)
+    if source.shape == job.survey.shape:
+        find_coverage(digesting(source.block, digest), source.shape)
+    if digest.hexdigest() != job.digest:
         raise ValueError(
-            f"{origin.place}: changed since the run was begun, so --resume would mix two inputs. "
-            "It must be the same file, or --overwrite starts anew."
+            f"{source.address or source.path}: changed since the run was begun, so --resume would "
+            "mix two inputs. It must be the same file, or --overwrite starts anew."
         )
 
 
@@ -373,21 +379,20 @@ def _prepare(
     """Survey the scene, choose the tiles and make the store, unless that has been done."""
     if job.folder.read("survey.npz") is None:
         passing("survey-before")
-        origin, options = job.origin, job.options
-        shape = origin.open().shape
-        hashed = Hashed(origin.read)
+        source, options = job.source, job.options
+        digest = hashlib.blake2b(digest_size=20)
         with parallel(threads) as run:
-            coverage = find_coverage(hashed, shape)
+            coverage = find_coverage(digesting(source.block, digest), source.shape)
             survey = take_survey(
-                origin.read, shape, noise, options, run, coverage=coverage, workers=threads
+                source.block, source.shape, noise, options, run, coverage=coverage, workers=threads
             )
             if tile is None or memory is not None:
                 budget = parse_memory(DEFAULT_MEMORY) if memory is None else memory
                 fitting = _fitting_tile(job, survey, budget, at_once)
                 tile = tile or fitting
-            survey = pool_correlation(origin.read, survey, options, run)
-        origin.check(job.settings["stamp"])
-        job.store_survey(survey, tile, hashed.hexdigest())
+            survey = pool_correlation(source.block, survey, options, run)
+        check_unchanged(source, job.settings["stamp"])
+        job.store_survey(survey, tile, digest.hexdigest())
         passing("survey-after")
     if job.folder.read("created") is None:
         create_arrays(job)
@@ -396,7 +401,7 @@ def _prepare(
 
 
 def _fitting_tile(job: Job, survey: Survey, memory: float, at_once: int) -> tuple[int, int]:
-    itemsize = job.origin.open().value_dtype.itemsize
+    itemsize = job.source.dtype.itemsize
     rank = survey.expected_rank(job.options.rank)
     return choose_tile(survey, rank, itemsize, memory, at_once, job.keeps_factors)
 

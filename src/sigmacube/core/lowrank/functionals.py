@@ -11,12 +11,16 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from sigmacube.core.lowrank.factors import Factors
 from sigmacube.core.lowrank.regions import SpectralCovariance, region_covariance
 from sigmacube.core.windows import WindowGrid
+
+if TYPE_CHECKING:
+    from sigmacube.core.stored import ModelArrays
 
 __all__ = [
     "ErrorModel",
@@ -54,6 +58,14 @@ class ErrorModel:
         """Shape of the cube (rows, cols, bands)."""
         rows, cols, _ = self.factors.grid.cube_shape
         return rows, cols, self.n_bands
+
+    def to_arrays(
+        self, rows: tuple[int, int] | None = None, cols: tuple[int, int] | None = None
+    ) -> ModelArrays:
+        """Return what is kept in a file of some rows and columns of the whole scene; all of it."""
+        from sigmacube.core.lowrank.storage import to_arrays
+
+        return to_arrays(self, rows or (0, self.shape[0]), cols or (0, self.shape[1]))
 
     def functional_variance(self, weights: Weights) -> float:
         """Return the variance of Σ weights · estimate, weights on all bands of the cube."""

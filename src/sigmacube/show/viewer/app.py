@@ -28,7 +28,10 @@ from bokeh.models import (
     Slider,
 )
 
-from sigmacube.io.pieces import Observed, ResultSource
+from sigmacube.cube import Cube
+from sigmacube.io.observed import name_of
+from sigmacube.io.result_file import ResultFile
+from sigmacube.io.source import Source
 from sigmacube.show.viewer import picture as pictures
 from sigmacube.show.viewer import spectra
 from sigmacube.show.viewer.panes import COLORS, ImagePane, SpectrumPane
@@ -58,8 +61,8 @@ class Document:
     def __init__(
         self,
         doc: BokehDocument,
-        source: ResultSource,
-        observed: Observed | None = None,
+        source: ResultFile,
+        observed: Cube | Source | None = None,
         executor: ThreadPoolExecutor | None = None,
     ) -> None:
         self.doc, self.source, self.observed, self.executor = doc, source, observed, executor
@@ -151,7 +154,7 @@ class Document:
         noise = self.source.noise_std
         facts.append(f"noise σ {np.nanmedian(noise):.3g}" + (" (median)" if np.ptp(noise) else ""))
         if self.observed is not None:
-            facts.append(f"observed: {self.observed.name}")
+            facts.append(f"observed: {name_of(self.observed)}")
         solver = about.settings.get("solver")
         facts += [f"solver {solver}"] if solver else []
         told = " · ".join(escape(fact) for fact in facts)

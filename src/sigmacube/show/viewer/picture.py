@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from sigmacube.io.pieces import Progress, ResultSource
+from sigmacube.io.result_file import Progress, ResultFile
 from sigmacube.show import plots
 
 __all__ = ["Part", "Picture", "kinds", "make", "presets"]
@@ -102,7 +102,7 @@ class Picture:
         return packed.view(np.uint32)[..., 0]
 
 
-def kinds(source: ResultSource) -> list[tuple[str, str]]:
+def kinds(source: ResultFile) -> list[tuple[str, str]]:
     """Return the pictures that a result has, as pairs of a key and a name."""
     absent = set()
     if "std" not in source.cubes:
@@ -112,7 +112,7 @@ def kinds(source: ResultSource) -> list[tuple[str, str]]:
     return [(key, name) for key, name in _NAMES.items() if key not in absent]
 
 
-def presets(source: ResultSource) -> dict[str, list[int]]:
+def presets(source: ResultFile) -> dict[str, list[int]]:
     """Return the choices of red, green and blue whose wavelengths the scene has."""
     usable = _usable(source)
     nm = source.wavelengths
@@ -129,7 +129,7 @@ def presets(source: ResultSource) -> dict[str, list[int]]:
     return found or {"Spread over the bands": plots.color_bands(usable, None)}
 
 
-def _usable(source: ResultSource) -> np.ndarray:
+def _usable(source: ResultFile) -> np.ndarray:
     """Return the bands with values, judged on the pixels in the middle of the scene."""
     rows, cols, _ = source.shape
     for row, col in ((rows // 2, cols // 2), (rows // 4, cols // 4), (3 * rows // 4, cols // 2)):
@@ -140,7 +140,7 @@ def _usable(source: ResultSource) -> np.ndarray:
 
 
 def make(
-    source: ResultSource,
+    source: ResultFile,
     kind: str,
     part: Part,
     *,
@@ -166,7 +166,7 @@ def make(
     percentiles
         Shares (in percent) of the values that become the first and the last colour.
     progress
-        See `ResultSource.image`.
+        See `ResultFile.image`.
     """
     where: dict[str, Any] = {"rows": part.rows, "cols": part.cols, "step": part.step}
     if kind == "rgb":

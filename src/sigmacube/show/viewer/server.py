@@ -14,7 +14,10 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any
 
-from sigmacube.io.pieces import Observed, find_observed, open_observed, open_result
+from sigmacube.cube import Cube
+from sigmacube.io.observed import find_observed, name_of, open_observed
+from sigmacube.io.result_file import open_result
+from sigmacube.io.source import Source
 from sigmacube.show.viewer import guard
 
 try:
@@ -122,7 +125,7 @@ class Viewer:
         if not 0 <= port <= 65_535:
             raise ValueError(f"Invalid port {port}. It must be from 0 to 65535.")
         self.source = open_result(result)
-        self.observed: Observed | None = None
+        self.observed: Cube | Source | None = None
         if observed is not None:
             self.observed = open_observed(observed, self.source)
         elif isinstance(result, str | Path):
@@ -246,7 +249,7 @@ def serve(
     if port not in (0, viewer.port):
         say(f"Port {port} is taken.")
     if viewer.observed is not None:
-        say(f"Observed values from {viewer.observed.name}.")
+        say(f"Observed values from {name_of(viewer.observed)}.")
     say(f"Showing {viewer.source.name} at {viewer.url} (Ctrl-C ends)")
     if open_browser:
         viewer.loop.call_later(0.1, lambda: webbrowser.open(viewer.url))

@@ -9,7 +9,10 @@ from io import StringIO
 
 import numpy as np
 
-from sigmacube.io.pieces import Observed, ResultSource, mean_spectrum
+from sigmacube.cube import Cube
+from sigmacube.io.observed import block_of, mean_spectrum
+from sigmacube.io.result_file import ResultFile
+from sigmacube.io.source import Source
 
 __all__ = ["Region", "Spectrum", "finite_number", "pixel_at", "region_at", "read", "csv_text"]
 
@@ -135,7 +138,7 @@ def _down(value: float) -> int:
     return int(np.floor(value))
 
 
-def read(source: ResultSource, region: Region, observed: Observed | None = None) -> Spectrum:
+def read(source: ResultFile, region: Region, observed: Cube | Source | None = None) -> Spectrum:
     """Read the spectrum of a pixel, or the mean over a region."""
     has_std = "std" in source.cubes
     if region.is_pixel:
@@ -144,7 +147,7 @@ def read(source: ResultSource, region: Region, observed: Observed | None = None)
             region,
             source.spectrum("estimate", row, col).astype(np.float64),
             source.spectrum("std", row, col).astype(np.float64) if has_std else None,
-            None if observed is None else observed.spectrum(row, col).astype(np.float64),
+            None if observed is None else block_of(observed, region.rows, region.cols)[0, 0],
         )
     if region.height * region.width > MAX_REGION:
         raise ValueError(
@@ -153,11 +156,15 @@ def read(source: ResultSource, region: Region, observed: Observed | None = None)
         )
     mean = mean_spectrum(source.block("estimate", region.rows, region.cols))
     std, kind = _region_std(source, region) if has_std else (None, "exact")
-    noisy = None if observed is None else observed.mean(region.rows, region.cols)
+    noisy = (
+        observed
+        if observed is None
+        else mean_spectrum(block_of(observed, region.rows, region.cols))
+    )
     return Spectrum(region, mean, std, noisy, kind)
 
 
-def _region_std(source: ResultSource, region: Region) -> tuple[np.ndarray, str]:
+def _region_std(source: ResultFile, region: Region) -> tuple[np.ndarray, str]:
     """Return the standard deviation of a region's mean, and how far it can be trusted."""
     std = source.block("std", region.rows, region.cols).astype(np.float64)
     finite = np.isfinite(std)
@@ -175,7 +182,7 @@ def _region_std(source: ResultSource, region: Region) -> tuple[np.ndarray, str]:
     return np.where(empty, np.nan, share.sum(axis=(0, 1)) / count), "bound"
 
 
-def exact_region_std(source: ResultSource, region: Region) -> np.ndarray | None:
+def exact_region_std(source: ResultFile, region: Region) -> np.ndarray | None:
     """Return the exact standard deviation of a region's mean; None where factors were not kept."""
     model = source.error_model
     if model is None:

@@ -1,4 +1,4 @@
-"""How the errors of a result are correlated: what a file can state about it.
+"""How the errors of a result are correlated: what is worked out for a file to state.
 
 The error of a window is T(G) = G P_V + P_U G (I - P_V). The first part, a pixel's own noise seen
 through the window's spectral subspace, correlates the bands of one pixel. The second one, noise
@@ -11,20 +11,62 @@ those who read them multiply them. Exact figures come from `DenoisedCube.functio
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
+from threadpoolctl import threadpool_limits
 
 if TYPE_CHECKING:
     from sigmacube.result import DenoisedCube
 
-__all__ = ["along_bands", "along_pixels", "pixel_level", "window_sides"]
+__all__ = [
+    "ErrorCorrelation",
+    "along_bands",
+    "along_pixels",
+    "error_correlation",
+    "pixel_level",
+    "window_sides",
+]
 
 #: Places along an image axis that the means are taken over; the edges have fewer windows.
 _SAMPLES = (0.5, 0.2, 0.8)
 #: Elements of the cube times places that may be asked for an exact variance, each a pass over it.
 _BUDGET = 12_000_000
+
+
+@dataclass(frozen=True, eq=False)
+class ErrorCorrelation:
+    """Mean correlation of a result's errors along each axis."""
+
+    bands: np.ndarray
+    """(band, band) of a pixel's errors."""
+    level: float
+    """Correlation at the shortest distance along rows or columns, see `along_pixels`."""
+    window: tuple[int, int]
+    """(rows, cols) in pixels."""
+    step: tuple[int, int]
+
+    def along(self, axis: int, size: int) -> np.ndarray:
+        """Return the (size, size) correlation along rows (0) or columns (1)."""
+        return along_pixels(size, self.window[axis], self.step[axis], self.level)
+
+
+def error_correlation(result: DenoisedCube) -> ErrorCorrelation:
+    """Work out the mean error correlation of a result, from a few places of the scene.
+
+    Examples
+    --------
+    >>> import sigmacube as sc
+    >>> noisy = sc.synthetic.add_noise(sc.synthetic.scene((24, 30, 40), rng=1), 0.05, rng=2)
+    >>> found = error_correlation(sc.denoise(noisy, 0.05, window=12))
+    >>> found.bands.shape, found.along(0, 24).shape
+    ((40, 40), (24, 24))
+    """
+    typical = result.representative()
+    with threadpool_limits(limits=1, user_api="blas"):  # the matrices are small
+        return ErrorCorrelation(along_bands(typical), pixel_level(typical), *_geometry(result))
 
 
 def window_sides(settings: Mapping[str, Any], key: str) -> tuple[int, int] | None:

@@ -13,14 +13,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import xarray as xr
-from threadpoolctl import threadpool_limits
 
 from sigmacube._version import __version__
-from sigmacube.cube import Cube
-from sigmacube.io import correlation, crs
+from sigmacube.error_correlation import ErrorCorrelation, window_sides
+from sigmacube.io import crs
 from sigmacube.io import wavelengths as spectral
-from sigmacube.io.axes import BAND_NAMES, COL_NAMES, ROW_NAMES, axes_from_names
-from sigmacube.io.factors import read_factors
+from sigmacube.io.dataarray import labels_of
 from sigmacube.io.metadata import from_json, to_json
 
 if TYPE_CHECKING:
@@ -28,8 +26,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Header",
-    "describe",
-    "from_dataarray",
     "from_result",
     "layout",
     "read_cube",
@@ -56,14 +52,14 @@ class _Dims(NamedTuple):
     order: tuple[str, ...]
 
 
-def from_result(result: DenoisedCube) -> xr.Dataset:
+def from_result(result: DenoisedCube, correlation: ErrorCorrelation | None = None) -> xr.Dataset:
     """Return a result as the CF-1.11 dataset that `DenoisedCube.save` writes.
 
     The estimate and its standard deviation lie side by side (``<name>``, ``<name>_uncertainty``),
     with ``rank`` and ``residual_ratio`` per window, ``noise``, the good-band flags, the coordinate
-    system, and the settings as JSON. Error correlation is stated by three matrices, see
-    `sigmacube.io.correlation`: it is a scene mean and a product of axes, an approximation made for
-    tools that propagate uncertainty from files.
+    system, and the settings as JSON. Error correlation, where it is given, is stated by three
+    matrices, see `sigmacube.error_correlation`: it is a scene mean and a product of axes, an
+    approximation made for tools that propagate uncertainty from files.
 
     Examples
     --------
@@ -82,7 +78,7 @@ def from_result(result: DenoisedCube) -> xr.Dataset:
     dataset[name] = _cube(result.estimate, dims, _estimate_attributes(result, name))
     dataset["good_wavelengths"] = _good_bands(result, dims)
     if result.std is not None:
-        _add_uncertainty(dataset, result, dims, name)
+        _add_uncertainty(dataset, result, dims, name, correlation)
     if result.rejected is not None:
         flags = {
             "long_name": "elements that the robust solver set aside",
@@ -203,7 +199,13 @@ def _good_bands(result: DenoisedCube, dims: _Dims) -> xr.Variable:
     return xr.Variable(dims.band, np.asarray(good, dtype=bool).astype(np.int8), attrs)
 
 
-def _add_uncertainty(dataset: xr.Dataset, result: DenoisedCube, dims: _Dims, name: str) -> None:
+def _add_uncertainty(
+    dataset: xr.Dataset,
+    result: DenoisedCube,
+    dims: _Dims,
+    name: str,
+    correlation: ErrorCorrelation | None,
+) -> None:
     assert result.std is not None
     attrs: dict[str, Any] = {
         "long_name": f"standard deviation of {name}",
@@ -216,24 +218,19 @@ def _add_uncertainty(dataset: xr.Dataset, result: DenoisedCube, dims: _Dims, nam
     estimate = dataset[name].attrs
     if "standard_name" in estimate:
         attrs["standard_name"] = f"{estimate['standard_name']} standard_error"
-    attrs |= _add_correlation(dataset, result, dims)
+    if correlation is not None:
+        attrs |= _add_correlation(dataset, correlation, dims)
     dataset[f"{name}_uncertainty"] = _cube(result.std, dims, attrs)
 
 
-def _add_correlation(dataset: xr.Dataset, result: DenoisedCube, dims: _Dims) -> dict[str, Any]:
+def _add_correlation(
+    dataset: xr.Dataset, correlation: ErrorCorrelation, dims: _Dims
+) -> dict[str, Any]:
     """Add one correlation matrix per axis; return the attributes that point at them."""
-    rows, cols, _ = result.estimate.shape
-    window = correlation.window_sides(result.settings, "window") or (rows, cols)
-    step = correlation.window_sides(result.settings, "step") or window
-    typical = result.representative()
-    with threadpool_limits(limits=1, user_api="blas"):  # the matrices are small
-        matrices = {dims.band: correlation.along_bands(typical)}
-        level = correlation.pixel_level(typical)
-    for dim, size, side, stride in zip(
-        (dims.row, dims.col), (rows, cols), window, step, strict=True
-    ):
-        if size <= _MAX_MATRIX:
-            matrices[dim] = correlation.along_pixels(size, side, stride, level)
+    matrices = {dims.band: correlation.bands}
+    for axis, dim in enumerate((dims.row, dims.col)):
+        if dataset.sizes[dim] <= _MAX_MATRIX:
+            matrices[dim] = correlation.along(axis, dataset.sizes[dim])
     attrs: dict[str, Any] = {}
     for number, (dim, matrix) in enumerate(matrices.items(), start=1):
         variable = f"err_corr_{dim}"
@@ -243,6 +240,7 @@ def _add_correlation(dataset: xr.Dataset, result: DenoisedCube, dims: _Dims) -> 
         attrs[f"err_corr_{number}_form"] = "err_corr_matrix"
         attrs[f"err_corr_{number}_params"] = [variable]
         attrs[f"err_corr_{number}_units"] = ["1"]
+    window = correlation.window
     attrs["comment"] = (
         "Errors are correlated between the bands of a pixel, and between pixels less than two "
         f"windows of {window[0]} x {window[1]} pixels apart. The matrices are means over the scene "
@@ -272,8 +270,8 @@ def _add_windows(dataset: xr.Dataset, result: DenoisedCube) -> None:
         "units": "1",
     }
     dataset["residual_ratio"] = (dims, result.residual_ratio, about)
-    window = correlation.window_sides(result.settings, "window")
-    step = correlation.window_sides(result.settings, "step")
+    window = window_sides(result.settings, "window")
+    step = window_sides(result.settings, "step")
     if window is None or step is None:
         return
     for axis, what in enumerate(("row", "col")):
@@ -394,7 +392,7 @@ def read_header(dataset: xr.Dataset) -> Header:
     metadata = from_json(str(dataset.attrs["sigmacube_metadata"]))
     standard = _Dims("y", "x", axes[2], (axes[2], "y", "x"))
     if "sigmacube_labels" in dataset.attrs:
-        metadata["xarray"] = _labels(dataset[name], axes)
+        metadata["xarray"] = labels_of(dataset[name], axes)
     location = {
         key: dataset[key].values
         for key in ("lat", "lon", "elev", "glt_x", "glt_y")
@@ -412,37 +410,55 @@ def read_header(dataset: xr.Dataset) -> Header:
     )
 
 
-def read_cube(dataset: xr.Dataset, header: Header, key: str) -> np.ndarray | None:
-    """Return a cube of a dataset as (row, col, band), or None."""
-    if key not in dataset:
-        return None
-    # Values first: a transposed array that is not read yet is read element by element.
+def read_cube(
+    dataset: xr.Dataset,
+    header: Header,
+    key: str,
+    rows: slice,
+    cols: slice,
+    bands: slice = slice(None),
+) -> np.ndarray:
+    """Return a block of a cube of a dataset as (row, col, band)."""
     found = dataset[key]
-    values = found.values
+    # Values first: a transposed array that is not read yet is read element by element.
+    values = found[dict(zip(header.axes, (rows, cols, bands), strict=True))].values
     return np.ascontiguousarray(values.transpose([found.dims.index(dim) for dim in header.axes]))
 
 
-def to_result(dataset: xr.Dataset) -> DenoisedCube:
-    """Return the result that a dataset of `from_result` holds."""
+def to_result(dataset: xr.Dataset, header: Header, pixels: slice = slice(None)) -> DenoisedCube:
+    """Return the result that a dataset of `from_result` holds, without its error model.
+
+    Parameters
+    ----------
+    dataset, header
+        The dataset, and what `read_header` gives for it.
+    pixels
+        Rows and columns of the cubes that are read.
+    """
     from sigmacube.result import DenoisedCube
 
-    header = read_header(dataset)
-    estimate = read_cube(dataset, header, header.name)
-    assert estimate is not None
-    rejected = read_cube(dataset, header, "rejected")
+    cubes = {
+        key: read_cube(dataset, header, name, pixels, pixels)
+        for key, name in cube_names(header.name).items()
+        if name in dataset
+    }
     return DenoisedCube(
-        estimate=estimate,
-        std=read_cube(dataset, header, f"{header.name}_uncertainty"),
+        estimate=cubes["estimate"],
+        std=cubes.get("std"),
         ranks=dataset["rank"].values,
         noise=header.noise,
         residual_ratio=dataset["residual_ratio"].values,
         noise_scale=dataset["noise_scale"].values if "noise_scale" in dataset else None,
-        rejected=None if rejected is None else rejected.astype(bool),
+        rejected=cubes["rejected"].astype(bool) if "rejected" in cubes else None,
         wavelengths=header.wavelengths,
         metadata=header.metadata,
         settings=header.settings,
-        error_model=read_factors(dataset, header.noise, estimate.shape[2]),
     )
+
+
+def cube_names(name: str) -> dict[str, str]:
+    """Return the names of the cubes in a dataset whose estimate is called ``name``."""
+    return {"estimate": name, "std": f"{name}_uncertainty", "rejected": "rejected"}
 
 
 def _stored_wavelengths(dataset: xr.Dataset, dims: _Dims) -> np.ndarray | None:
@@ -453,152 +469,3 @@ def _stored_wavelengths(dataset: xr.Dataset, dims: _Dims) -> np.ndarray | None:
             )
             return centres
     return None
-
-
-def _labels(array: xr.DataArray, roles: tuple[str, ...]) -> dict[str, Any]:
-    """Return what gives a `DataArray` back its dimensions, coordinates and attributes."""
-    return {
-        "dims": [str(dim) for dim in array.dims],
-        "roles": list(roles),
-        "name": array.name,
-        "coords": array.coords.to_dataset(),
-        "attrs": dict(array.attrs),
-    }
-
-
-def from_dataarray(array: xr.DataArray) -> Cube:
-    """Return a `DataArray` as a cube, in the order (row, col, band).
-
-    The band dimension is found by its name (``band``, ``wavelength``, ``channel`` and the like), by
-    a coordinate whose attributes speak of wavelengths, or as the one left beside ``y`` and ``x``.
-    Values are taken as they are. Dimensions, coordinates and attributes are kept under
-    ``metadata["xarray"]`` and come back with `DenoisedCube.to_xarray`.
-
-    Examples
-    --------
-    >>> import numpy as np, xarray as xr
-    >>> array = xr.DataArray(np.zeros((3, 4, 5)), dims=("wavelength", "y", "x"))
-    >>> from_dataarray(array).shape
-    (4, 5, 3)
-    """
-    ordered, wavelengths, metadata = describe(array)
-    values = ordered.values
-    mask = dataarray_mask(array, values)
-    if mask is not None and mask.all():
-        mask = None
-    return Cube(values, wavelengths, mask, metadata)
-
-
-def describe(array: xr.DataArray) -> tuple[xr.DataArray, np.ndarray | None, dict[str, Any]]:
-    """Return a `DataArray` as (row, col, band), its wavelengths and metadata; nothing is read."""
-    if array.ndim != 3:
-        raise ValueError(
-            f"Invalid DataArray of {array.ndim} dimensions {array.dims}. "
-            "It must have three: two of the image and one of the bands."
-        )
-    roles = _roles(array)
-    ordered = array.transpose(*roles)
-    band = roles[2]
-    metadata: dict[str, Any] = {"xarray": _labels(array, roles)}
-    for key in ("units", "long_name", "standard_name"):
-        if isinstance(array.attrs.get(key), str):
-            metadata[key] = array.attrs[key]
-    if array.name is not None:
-        metadata["name"] = str(array.name)
-    centres = _band_coordinate(array, band)
-    widths = next((array.coords[k] for k in spectral.FWHM_NAMES if k in array.coords), None)
-    wavelengths = None
-    if centres is not None:
-        units = centres.attrs.get("units")
-        widths_given = None if widths is None else list(np.atleast_1d(widths.values))
-        wavelengths, fwhm, note = spectral.to_nanometres(
-            list(centres.values), units if isinstance(units, str) else None, widths_given
-        )
-        metadata |= {"fwhm": fwhm} if fwhm is not None else {}
-        metadata |= {"wavelength_units": units} if isinstance(units, str) else {}
-        metadata |= {"notes": [note]} if note else {}
-    nodata = _nodata(array)
-    metadata |= {} if nodata is None else {"nodata": nodata}
-    return ordered, wavelengths, metadata | _dataarray_place(array)
-
-
-def _roles(array: xr.DataArray) -> tuple[str, str, str]:
-    """Return the dimensions of (row, col, band)."""
-    names = [str(dim) for dim in array.dims]
-    found = axes_from_names(names)
-    if found is None:
-        lower = [name.lower() for name in names]
-        spectral_dims = [
-            i for i, dim in enumerate(names) if _band_coordinate(array, dim) is not None
-        ]
-        left = [i for i, name in enumerate(lower) if name not in ROW_NAMES | COL_NAMES]
-        generic = [i for i, name in enumerate(lower) if re.fullmatch(r"dim_\d+", name)]
-        if len(spectral_dims) == 1:
-            band = spectral_dims[0]
-        elif len(left) == 1:
-            band = left[0]
-        elif len(generic) == 3:
-            band = 2
-        else:
-            raise ValueError(
-                f"Invalid dimensions {tuple(names)}: the band dimension is not clear. "
-                f"It must be called one of {', '.join(sorted(BAND_NAMES - {'b'}))}."
-            )
-        first, second = (i for i in range(3) if i != band)
-        if lower[first] in COL_NAMES and lower[second] in ROW_NAMES:
-            first, second = second, first
-        found = first, second, band
-    return names[found[0]], names[found[1]], names[found[2]]
-
-
-def _band_coordinate(array: xr.DataArray, dim: str) -> xr.DataArray | None:
-    """Return the coordinate along ``dim`` that holds wavelengths, by name or by attributes."""
-    along = [c for c in array.coords.values() if c.dims == (dim,) and c.dtype.kind in "iuf"]
-    for coordinate in along:
-        about = str(coordinate.attrs.get("standard_name", ""))
-        if "wavelength" in about or str(coordinate.name).lower() in spectral.NAMES:
-            return coordinate
-    for coordinate in along:
-        units = str(coordinate.attrs.get("units", "")).lower().rstrip("s")
-        if units in (
-            "nm",
-            "um",
-            "µm",
-            "nanometer",
-            "nanometre",
-            "micrometer",
-            "micrometre",
-            "micron",
-        ):
-            return coordinate
-    return None
-
-
-def _nodata(array: xr.DataArray) -> float | None:
-    nodata = array.attrs.get("_FillValue", array.attrs.get("missing_value"))
-    return None if nodata is None else float(nodata)
-
-
-def dataarray_mask(array: xr.DataArray, values: np.ndarray) -> np.ndarray | None:
-    """Return where values of a `DataArray` are not its no-data value; None where it has none."""
-    nodata = _nodata(array)
-    if nodata is None:
-        return None
-    valid = values != np.asarray(nodata, dtype=values.dtype)
-    if values.dtype.kind == "f":
-        valid &= np.isfinite(values)
-    return valid
-
-
-def _dataarray_place(array: xr.DataArray) -> dict[str, Any]:
-    key = str(array.attrs.get("grid_mapping", "spatial_ref"))
-    attrs = array.coords[key].attrs if key in array.coords else {}
-    place: dict[str, Any] = {}
-    wkt = attrs.get("crs_wkt") or attrs.get("spatial_ref")
-    if wkt:
-        place["crs_wkt"] = str(wkt)
-    numbers = str(attrs.get("GeoTransform", "")).split()
-    if len(numbers) == 6:
-        c, a, b, f, d, e = (float(number) for number in numbers)
-        place["transform"] = [a, b, c, d, e, f]
-    return place

@@ -1,4 +1,4 @@
-"""Results read by piece give the values that the whole file holds."""
+"""Results read by block give the values that the whole file holds."""
 
 from dataclasses import replace
 
@@ -6,8 +6,15 @@ import numpy as np
 import pytest
 
 import sigmacube as sc
-from sigmacube.io import pieces
-from sigmacube.io.pieces import find_observed, open_observed, open_result
+from sigmacube.io import result_file
+from sigmacube.io.observed import (
+    block_of,
+    find_observed,
+    mean_spectrum,
+    open_observed,
+    picture_of,
+)
+from sigmacube.io.result_file import open_result
 
 SUFFIXES = (".nc", ".zarr", ".hdr", ".img", ".tif")
 SHAPE = (70, 83, 68)
@@ -115,7 +122,7 @@ class TestMemory:
     def test_cache_is_bounded(self, result, monkeypatch, tmp_path):
         result.save(tmp_path / "out.zarr")
         one_layer = 4 * SHAPE[0] * SHAPE[1] * 64
-        monkeypatch.setattr(pieces, "_CACHE_BYTES", 3 * one_layer)
+        monkeypatch.setattr(result_file, "_CACHE_BYTES", 3 * one_layer)
         with open_result(tmp_path / "out.zarr") as source:
             for name in ("estimate", "std", "rejected"):
                 for band in (0, 67):
@@ -123,17 +130,16 @@ class TestMemory:
             assert sum(item.nbytes for item in source._kept.values()) <= 3 * one_layer
 
     def test_tiles_are_bounded(self, result, monkeypatch):
-        monkeypatch.setattr(pieces, "_TILE_BYTES", 64 * 64 * 64 * 4)
-        sides = pieces._tile_sides((64, 64, 64), (1000, 1000), 64)
+        monkeypatch.setattr(result_file, "_TILE_BYTES", 64 * 64 * 64 * 4)
+        sides = result_file._tile_sides((64, 64, 64), (1000, 1000), 64)
         assert sides == (64, 64)
-        assert pieces._tile_sides((64, 64, 64), (1000, 1000), 1)[0] > 64
+        assert result_file._tile_sides((64, 64, 64), (1000, 1000), 1)[0] > 64
 
     def test_neighbouring_band_is_not_read_again(self, result, tmp_path):
         result.save(tmp_path / "out.zarr")
         with open_result(tmp_path / "out.zarr") as source:
             source.image("estimate", 3)
-            cube = source.cubes["estimate"]
-            source.cubes["estimate"] = replace(cube, load=None)
+            source._load = None
             np.testing.assert_array_equal(source.image("estimate", 40), result.estimate[..., 40])
 
     def test_reading_can_be_ended(self, result, tmp_path):
@@ -181,11 +187,10 @@ class TestObserved:
             assert find_observed(tmp_path / "out.nc", source) is None
             np.save(tmp_path / "in.npy", noisy)
             found = find_observed(tmp_path / "out.nc", source)
-            np.testing.assert_array_equal(found.spectrum(3, 4), noisy[3, 4])
-            np.testing.assert_allclose(
-                found.mean(slice(2, 5), slice(7, 9)), noisy[2:5, 7:9].mean(axis=(0, 1))
-            )
-            np.testing.assert_array_equal(found.picture([5, 3], 3), noisy[::3, ::3, [5, 3]])
+            block = block_of(found, slice(2, 5), slice(7, 9))
+            np.testing.assert_array_equal(block, noisy[2:5, 7:9])
+            np.testing.assert_allclose(mean_spectrum(block), noisy[2:5, 7:9].mean(axis=(0, 1)))
+            np.testing.assert_array_equal(picture_of(found, [5, 3], 3), noisy[::3, ::3, [5, 3]])
 
     @pytest.mark.parametrize("name", ["../in.npy", "sub/in.npy", "", "."])
     def test_only_a_plain_name_is_looked_for(self, small, tmp_path, name):

@@ -11,10 +11,10 @@ from sigmacube.core.errors import Errors
 from sigmacube.core.lowrank.functionals import Weights
 from sigmacube.core.lowrank.regions import SpectralCovariance
 
-__all__ = ["Measured"]
+__all__ = ["EstimatedCube"]
 
 
-class Measured:
+class EstimatedCube:
     """Base of cubes that hold an estimate, its standard deviation and an error model."""
 
     estimate: np.ndarray

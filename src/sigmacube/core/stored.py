@@ -1,0 +1,125 @@
+"""Error models as named arrays: what an estimator keeps, so that a file alone gives its errors.
+
+An error model that can be stored has ``to_arrays(rows, cols)``, which gives what belongs to some
+rows and columns of the scene, and a row in `KINDS`: the class that reads it back. What a scene in
+memory keeps and what each tile of a large one keeps is the same thing, so both are written by the
+same code (`sigmacube.io.error_models`), which knows nothing of any model.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
+
+from sigmacube.core.errors import Errors
+
+__all__ = ["KINDS", "ArraySpec", "ModelArrays", "StoredErrors", "reader_of"]
+
+Span = tuple[int, int]
+
+#: Where each kind of error model is read, as ``module:class``.
+KINDS = {"windows": "sigmacube.core.lowrank.storage:StoredFactors"}
+
+
+@dataclass(frozen=True)
+class ArraySpec:
+    """One of the arrays that a kind of error model is stored in."""
+
+    dims: tuple[str, ...]
+    """Names of its dimensions. Those that `ModelArrays.places` names lie side by side in the whole
+    scene, the first one of others may be ``component``: parts follow one another."""
+    dtype: str
+    about: str
+    fill: float = 0.0
+    """Value in parts that do not have this array, where others do."""
+    counts: bool = False
+    """Whether values are positions along ``component``, counted from the start of the part."""
+
+
+@dataclass(frozen=True, eq=False)
+class ModelArrays:
+    """What an error model keeps of some rows and columns."""
+
+    kind: str
+    about: Mapping[str, Any]
+    """What else is needed to read it, JSON-like; the same for all parts of a scene."""
+    arrays: Mapping[str, np.ndarray]
+    places: Mapping[str, tuple[int, int, int]]
+    """Where the part lies along a dimension, and how long that is: (first, stop, whole)."""
+    shapes: Mapping[str, tuple[int, ...]]
+    """Shapes of ``arrays``, which may not have been read yet."""
+
+    @classmethod
+    def create(
+        cls,
+        kind: str,
+        about: Mapping[str, Any],
+        arrays: Mapping[str, np.ndarray],
+        places: Mapping[str, tuple[int, int, int]],
+    ) -> ModelArrays:
+        """Return a part in memory, its arrays in the types they are stored in."""
+        specs = reader_of(kind).arrays
+        stored = {name: np.asarray(array, specs[name].dtype) for name, array in arrays.items()}
+        shapes = {name: array.shape for name, array in stored.items()}
+        return cls(kind, about, stored, places, shapes)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the arrays as they are stored, before compression."""
+        specs = reader_of(self.kind).arrays
+        return sum(
+            math.prod(shape) * np.dtype(specs[name].dtype).itemsize
+            for name, shape in self.shapes.items()
+        )
+
+
+class StoredErrors(Protocol):
+    """An error model in an open file, to be read whole or in part."""
+
+    arrays: ClassVar[Mapping[str, ArraySpec]]
+    """All arrays that this kind may have."""
+
+    @classmethod
+    def from_arrays(
+        cls,
+        about: Mapping[str, Any],
+        arrays: Mapping[str, Any],
+        noise: float | np.ndarray,
+        n_bands: int,
+    ) -> StoredErrors:
+        """Return the model that arrays hold, which are read when they are indexed."""
+        ...
+
+    def span(self, rows: Span, cols: Span) -> tuple[Span, Span]:
+        """Return the rows and columns that `read` gives the model of for those asked for."""
+        ...
+
+    def read(self, rows: Span | None = None, cols: Span | None = None) -> Errors:
+        """Return the model of the whole scene, or of what some rows and columns need."""
+        ...
+
+    def bytes_in_memory(self) -> float:
+        """Return what the whole model takes in memory while a product is made with it."""
+        ...
+
+
+def reader_of(kind: str) -> type[StoredErrors]:
+    """Return the class that reads a kind of error model.
+
+    Examples
+    --------
+    >>> reader_of("windows").__name__
+    'StoredFactors'
+    """
+    if kind not in KINDS:
+        raise ValueError(
+            f"error model of the kind {kind!r}. This version reads {', '.join(KINDS)}."
+        )
+    module, name = KINDS[kind].split(":")
+    found: type[StoredErrors] = getattr(import_module(module), name)
+    return found

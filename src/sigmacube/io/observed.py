@@ -1,0 +1,85 @@
+"""The noisy input of a result, shown beside it: a cube in memory or in a file, read by block."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sigmacube.cube import Cube
+from sigmacube.io.result_file import ResultFile
+from sigmacube.io.source import Source
+
+__all__ = ["block_of", "find_observed", "mean_spectrum", "name_of", "open_observed", "picture_of"]
+
+#: Elements that are read together.
+_STREAMED = 4_000_000
+
+
+def open_observed(given: Any, result: ResultFile) -> Cube | Source:
+    """Open the noisy input of a result: a file, a `Cube` or an array of the same shape."""
+    cube: Cube | Source
+    if isinstance(given, str | Path):
+        from sigmacube.io import open_source
+
+        cube = open_source(given)
+    else:
+        cube = given if isinstance(given, Cube) else Cube(np.asarray(given))
+    if cube.shape != tuple(result.shape):
+        raise ValueError(
+            f"Invalid observed {name_of(cube)} of shape {cube.shape}. It must be that of the "
+            f"result, {result.shape}."
+        )
+    return cube
+
+
+def find_observed(path: str | Path, result: ResultFile) -> Cube | Source | None:
+    """Open the input that a result was made from, where it lies beside the result.
+
+    It must be a plain file name, have the shape of the result and the same scale factor: another
+    choice of bands or units would put wrong values beside the estimate.
+    """
+    metadata = result.about.metadata
+    name = str(metadata.get("source") or "")
+    beside = Path(path).parent / name
+    if not name or Path(name).name != name or not beside.exists() or beside == Path(path):
+        return None
+    try:
+        opened = open_observed(beside, result)
+    except (ValueError, OSError):
+        return None
+    same = opened.metadata.get("scale_factor") == metadata.get("scale_factor")
+    return opened if same else None
+
+
+def name_of(cube: Cube | Source) -> str:
+    """Return what to call it: the file's name."""
+    return cube.path.name if isinstance(cube, Source) else "observed"
+
+
+def block_of(cube: Cube | Source, rows: slice, cols: slice) -> np.ndarray:
+    """Return (row, col, band) values of a block; NaN where they are masked."""
+    values, mask = cube.block(rows, cols)
+    values = np.asarray(values, dtype=np.float64)
+    return values if mask is None else np.where(mask, values, np.nan)
+
+
+def picture_of(cube: Cube | Source, bands: list[int], step: int) -> np.ndarray:
+    """Return some bands of the whole scene, every ``step``-th pixel, read by strips."""
+    rows, cols, depth = cube.shape
+    # Whole groups of rows, so that every step-th one of them is every step-th of the scene.
+    strip = max(1, _STREAMED // (cols * depth) // step) * step
+    parts = [
+        block_of(cube, slice(top, min(top + strip, rows)), slice(0, cols))[::step, ::step, bands]
+        for top in range(0, rows, strip)
+    ]
+    return np.concatenate(parts)
+
+
+def mean_spectrum(block: np.ndarray) -> np.ndarray:
+    """Return the mean over the pixels of a block, band by band, without NaN."""
+    finite = np.isfinite(block)
+    count = finite.sum(axis=(0, 1))
+    total = np.where(finite, block, 0).sum(axis=(0, 1), dtype=np.float64)
+    return np.divide(total, count, out=np.full(count.shape, np.nan), where=count > 0)
