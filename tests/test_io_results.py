@@ -432,9 +432,9 @@ class TestCorrelation:
         )
 
     def test_long_axes_are_not_stated(self, monkeypatch):
-        from sigmacube.io import dataset
+        from sigmacube.io import cf
 
-        monkeypatch.setattr(dataset, "_MAX_MATRIX", 26)
+        monkeypatch.setattr(cf, "_MAX_MATRIX", 26)
         made = make_result().to_xarray()
         assert "err_corr_x" not in made
         assert "Not stated along x" in made["reflectance_uncertainty"].attrs["comment"]
@@ -484,14 +484,14 @@ class TestWhole:
                 print("ready", flush=True)
                 time.sleep(600)
 
-            def half_written(self, result, names, path, dtype):
+            def half_written(self, result, names, path, dtype, **options):
                 for name in names.values():
                     name.write_bytes(b"half of it")
                 pause()
 
             # In the middle of the bytes; with all bytes written; with all but one file renamed.
             if {moment!r} == "middle":
-                writer = type(io._writer(io.Path("a.{suffix}")))
+                writer = type(io.writer_of(io.Path("a.{suffix}")))
                 writer.write = half_written
             elif {moment!r} == "whole":
                 atomic.commit = pause
@@ -619,7 +619,7 @@ class TestDataArrays:
                 )
 
     def test_band_dimension(self):
-        from sigmacube.io.dataset import from_dataarray
+        from sigmacube.io.dataarray import from_dataarray
 
         values = np.zeros((2, 3, 4))
         for dims, shape in (
@@ -641,7 +641,7 @@ class TestDataArrays:
             from_dataarray(xr.DataArray(values[0], dims=("p", "q")))
 
     def test_fill_value_masks(self):
-        from sigmacube.io.dataset import from_dataarray
+        from sigmacube.io.dataarray import from_dataarray
 
         array = xr.DataArray(np.arange(24.0).reshape(2, 3, 4), dims=("y", "x", "band"))
         array.attrs["_FillValue"] = 5.0

@@ -257,9 +257,7 @@ def test_bands_combined_at_a_pixel(noisy: np.ndarray, holes: np.ndarray) -> None
     assert quick > 1.03 * plain
 
 
-def test_files_know_what_was_left_out(
-    noisy: np.ndarray, holes: np.ndarray, tmp_path: Path
-) -> None:
+def test_files_know_what_was_left_out(noisy: np.ndarray, holes: np.ndarray, tmp_path: Path) -> None:
     result = run(np.where(holes, np.nan, noisy), solver="robust")
     result.save(tmp_path / "out.nc", keep_factors=True)
     again = sc.read_result(tmp_path / "out.nc").error_model

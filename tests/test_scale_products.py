@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -13,6 +15,8 @@ import sigmacube as sc
 from sigmacube import io, products
 from sigmacube.check.holdout_tiles import holdout_file
 from sigmacube.cli import main
+from sigmacube.core import stored as storing
+from sigmacube.io.result_file import open_result
 from sigmacube.result import DenoisedCube
 from sigmacube.tiles import denoise_file
 from sigmacube.tiles.faults import FACTOR_POINTS, POINTS
@@ -433,3 +437,77 @@ def test_a_result_without_factors_is_refused(tmp_path: Path) -> None:
     sc.denoise(noisy_cube()[:20, :20], NOISE, **WINDOW).save(tmp_path / "clean.nc")
     with pytest.raises(ValueError, match=r"clean\.nc: no window factors"):
         product_file(tmp_path / "clean.nc", tmp_path / "a.nc", index="ndvi", tile=40)
+
+
+@pytest.mark.parametrize("name", ["whole", "tiles"])
+def test_factors_of_the_first_release_are_read(name: str) -> None:
+    """Files that its two layouts were written in give the figures that it gave."""
+    with open_result(Path(__file__).parent / "files" / f"first_release_{name}.nc") as opened:
+        whole = opened.load()
+        part, (top, left) = opened.part((4, 9), (5, 12))
+    weights = np.zeros(whole.estimate.shape)
+    weights[4:9, 5:12, 2:4] = 1 / 70
+    assert whole.functional_std(weights) == pytest.approx(0.004713571884, rel=1e-9)
+    assert np.trace(whole.spectral_cov(7, 8)) == pytest.approx(0.0056205486, rel=1e-6)
+    rows, cols, _ = part.estimate.shape
+    own = weights[top : top + rows, left : left + cols]
+    assert part.functional_std(own) == pytest.approx(0.004713571884, rel=1e-9)
+
+
+def test_another_kind_of_error_model_is_stored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One row of a table, and a model goes to files and back that knows nothing of them."""
+    monkeypatch.setitem(storing.KINDS, "even", f"{__name__}:StoredEven")
+    monkeypatch.setitem(sys.modules, __name__, sys.modules[StoredEven.__module__])
+    values = np.random.default_rng(0).normal(size=(7, 9, 3))
+    windows = np.ones((1, 1), dtype=int)
+    variance = np.arange(63.0).reshape(7, 9) + 1
+    result = DenoisedCube(values, np.ones_like(values), windows, 1.0, windows.astype(float),
+                          error_model=EvenErrors(variance))  # fmt: skip
+    for name in ("a.nc", "a.zarr"):
+        result.save(tmp_path / name, keep_factors=True)
+        with open_result(tmp_path / name) as opened:
+            np.testing.assert_array_equal(opened.error_model.variance, variance)
+            part, origin = opened.part((2, 5), (4, 6))
+            assert origin == (2, 4)
+            np.testing.assert_array_equal(part.error_model.variance, variance[2:5, 4:6])
+
+
+@dataclass(frozen=True, eq=False)
+class EvenErrors:
+    """Errors whose variance is the same in all bands."""
+
+    variance: np.ndarray
+
+    def to_arrays(self, rows: Any = None, cols: Any = None) -> storing.ModelArrays:
+        size = self.variance.shape
+        places = {"row": (0, size[0], size[0]), "col": (0, size[1], size[1])}
+        return storing.ModelArrays.create("even", {}, {"variance": self.variance}, places)
+
+    def spectral_covariance(self, row: int, col: int) -> np.ndarray:
+        return self.variance[row, col] * np.eye(3)
+
+    def functional_covariance(self, weights: Any) -> np.ndarray:
+        return np.ones((len(weights), len(weights)))
+
+
+@dataclass(frozen=True, eq=False)
+class StoredEven:
+    """`EvenErrors` in a file."""
+
+    arrays: ClassVar = {
+        "variance": storing.ArraySpec(("row", "col"), "float64", "variance of the pixel")
+    }
+    found: Any
+
+    @classmethod
+    def from_arrays(cls, about: Any, arrays: Any, noise: Any, n_bands: int) -> StoredEven:
+        return cls(arrays)
+
+    def span(self, rows: Any, cols: Any) -> Any:
+        return rows, cols
+
+    def read(self, rows: Any = None, cols: Any = None) -> EvenErrors:
+        key = tuple(slice(None) if span is None else slice(*span) for span in (rows, cols))
+        return EvenErrors(np.asarray(self.found["variance"][key]))

@@ -12,6 +12,7 @@ import numpy as np
 from sigmacube import io
 from sigmacube.io import cf
 from sigmacube.io.atomic import commit, remove
+from sigmacube.io.error_models import creating
 from sigmacube.io.zarr import library
 from sigmacube.result import DenoisedCube
 from sigmacube.tiles.faults import passing
@@ -77,7 +78,8 @@ def _complete_store(job: Job) -> None:
     small.to_zarr(job.store, mode="a", zarr_format=3, consolidated=False, encoding=encoding)
     passing("metadata-during")
     if job.keeps_factors:
-        pack_factors(job, job.store, zarr=True)
+        with creating(job.store, zarr=True) as (create, _):
+            attrs["sigmacube_factors"] = pack_factors(job, create)
     for name in cubes:
         extra = {"coordinates": made[name].encoding.get("coordinates")}
         found = {**made[name].attrs, **{k: v for k, v in extra.items() if v}}
@@ -138,7 +140,8 @@ def _write_files(job: Job, path: Path) -> None:
     stated = {"correlation": result.error_correlation()} if writer.states_correlation else {}
     writer.write(result, names, path, job.settings["dtype"], **stated)
     if job.keeps_factors:
-        pack_factors(job, names[path], zarr=False)
+        with creating(names[path], zarr=False) as (create, tell):
+            tell(pack_factors(job, create))
     passing("metadata-after")
     for file in temporary:
         with file.open("rb+") as opened:

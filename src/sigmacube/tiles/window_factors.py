@@ -11,14 +11,13 @@ import json
 from collections.abc import Iterator
 from dataclasses import replace
 from io import BytesIO
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from sigmacube.core.lowrank.functionals import ErrorModel
 from sigmacube.core.stored import ModelArrays
-from sigmacube.io.error_models import creating, pack
+from sigmacube.io.error_models import Create, pack
 from sigmacube.tiles.faults import passing
 from sigmacube.tiles.plan import Tile
 
@@ -59,10 +58,9 @@ def tile_factors(tile: Tile, part: Part, survey: Survey) -> dict[str, Any]:
     return {"summary": json.dumps(summary), **kept.arrays}
 
 
-def pack_factors(job: Job, path: str | Path, *, zarr: bool) -> None:
-    """Write the error model of all tiles to a netCDF file or a Zarr store."""
-    with creating(path, zarr=zarr) as (create, tell):
-        tell(pack(lambda: _parts(job), create))
+def pack_factors(job: Job, create: Create) -> str:
+    """Write the error model of all tiles to the output; return the attribute that tells of it."""
+    return pack(lambda: _parts(job), create)
 
 
 def _parts(job: Job) -> Iterator[ModelArrays]:

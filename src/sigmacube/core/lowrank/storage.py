@@ -42,10 +42,11 @@ def to_arrays(model: ErrorModel, rows: Span, cols: Span) -> ModelArrays:
     windows = tuple(slice(*span) for span in own)
     ranks = factors.ranks[windows[0], :, windows[1]]
     used = np.arange(factors.left.shape[3]) < ranks[..., None]
+    pixels = grid.rows.size * grid.cols.size
     arrays = {
         "rank": ranks,
         "first": np.cumsum(ranks).reshape(ranks.shape) - ranks,
-        "left": factors.left[windows[0], :, windows[1]][used].reshape(int(ranks.sum()), -1),
+        "left": factors.left[windows[0], :, windows[1]][used].reshape(-1, pixels),
         "right": factors.right[windows[0], :, windows[1]][used],
         "singular_value": factors.singular_values[windows[0], :, windows[1]][used],
         "residual": factors.residual[windows[0], :, windows[1]],
