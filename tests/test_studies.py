@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
+from sigmacube.api import denoise
 from sigmacube.cli import main
-from sigmacube.pipeline import denoise
 from sigmacube.studies import NAMES, Check, Report, load
 from sigmacube.studies._controls import independent_std
 from sigmacube.studies._scenes import SCENES, load_scene, scale_bands

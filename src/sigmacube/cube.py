@@ -69,6 +69,25 @@ class Cube:
         rows, cols, bands = self.values.shape
         return rows, cols, bands
 
+    def block(self, rows: slice, cols: slice) -> tuple[np.ndarray, np.ndarray | None]:
+        """Return values and mask of some rows and columns; nothing is copied.
+
+        Examples
+        --------
+        >>> import numpy as np, sigmacube as sc
+        >>> values, mask = sc.Cube(np.zeros((4, 5, 2))).block(slice(1, 3), slice(0, 5))
+        >>> values.shape, mask
+        ((2, 5, 2), None)
+        """
+        if self.mask is None:
+            return self.values[rows, cols], None
+        whole = slice(None)
+        own = [
+            whole if size == 1 else part
+            for size, part in zip(self.mask.shape, (rows, cols), strict=False)
+        ]
+        return self.values[rows, cols], self.mask[tuple(own)]
+
     def nearest_band(self, wavelength: float) -> int:
         """Return the index of the band whose centre is nearest to ``wavelength`` (nm)."""
         if self.wavelengths is None:

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from sigmacube import pipeline, synthetic
+from sigmacube import api, synthetic
 from sigmacube.show import plots
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ def _denoise(noisy: Cube, console: Console) -> DenoisedCube:
         def report(done: int, total: int) -> None:
             progress.update(task, completed=done, total=total)
 
-        return pipeline.denoise(noisy, NOISE_STD, progress=report)
+        return api.denoise(noisy, NOISE_STD, progress=report)
 
 
 def _compare(

@@ -17,10 +17,12 @@ from sigmacube.check.scores import Look, Tally, brightness, noise_lag1
 from sigmacube.core.parallel import ParallelMap, parallel
 from sigmacube.core.validity import valid_elements
 from sigmacube.core.windows import WindowGrid
+from sigmacube.io.dataset import as_cube
 from sigmacube.noise.estimation import SPATIALLY_CORRELATED, spatial_warning
-from sigmacube.pipeline import as_cube, denoise, joint_mask
+from sigmacube.pipeline import denoise_cube
 from sigmacube.result import DenoisedCube
-from sigmacube.survey import Read, reader
+from sigmacube.settings import Settings
+from sigmacube.survey import Source
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -262,16 +264,17 @@ def holdout(
     False
     """
     check_request(method, share)
-    source = as_cube(cube)
-    mask = joint_mask(source, options.get("mask"))
+    workers, noise = options.pop("workers", None), options.pop("noise", None)
+    source = as_cube(cube, options.pop("mask", None))
+    mask = source.mask
     if result is None:
-        result = denoise(source, **{"uncertainty": False, **options})
+        settings = Settings(**{"uncertainty": False, **options})
+        result = denoise_cube(source, noise, settings, workers=workers)
     errors = result.error_model
     if errors is None:
         raise ValueError("Invalid result: its window factors were not kept. Denoise it anew.")
-    read = reader(source.values, mask)
     check = Check.create(
-        read, errors.factors.grid, source.shape, errors.bands, method=method, share=share, rng=rng
+        source, errors.factors.grid, source.shape, errors.bands, method=method, share=share, rng=rng
     )
     scene = SolvedScene.create(
         source.values, result.estimate, errors, result.rejected,
@@ -281,15 +284,15 @@ def holdout(
         source.values[..., errors.bands], valid_elements(source.values, mask)[..., errors.bands]
     )
     scale = None if errors.band_scale is None else errors.band_scale[errors.bands]
-    with parallel(options.get("workers")) as run:
+    with parallel(workers) as run:
         check.add(scene, light, run, scale)
     pixels = errors.pixel_scale
     return check.concluded(
-        read,
+        source,
         errors.factors.noise.std,
         ranks=result.ranks,
         noise_source=str(result.settings.get("noise_source", "given")),
-        scale=None if pixels is None else reader(pixels[..., None], None),
+        scale=None if pixels is None else Cube(pixels[..., None]),
         impulses=result.rejected is not None,
         wavelengths=source.wavelengths,
     )
@@ -315,7 +318,7 @@ class Check:
     @classmethod
     def create(
         cls,
-        read: Read,
+        source: Source,
         grid: WindowGrid,
         shape: tuple[int, int, int],
         bands: np.ndarray,
@@ -325,7 +328,7 @@ class Check:
         rng: int | np.random.Generator,
     ) -> Check:
         """Look at the whole scene and get ready to count."""
-        look = Look.over(read, shape, bands)
+        look = Look.over(source, shape, bands)
         sides = [len(partition(axis)) for axis in (grid.rows, grid.cols, grid.bands)]
         tally = Tally(sides[0] * sides[1], sides[2], len(bands), LEVELS, look.edges)
         seed = rng if isinstance(rng, int) else int(rng.integers(2**63))
@@ -372,12 +375,12 @@ class Check:
 
     def concluded(
         self,
-        read: Read,
+        source: Source,
         std: np.ndarray,
         *,
         ranks: np.ndarray,
         noise_source: str,
-        scale: Read | None,
+        scale: Source | None,
         impulses: bool,
         wavelengths: np.ndarray | None,
     ) -> Holdout:
@@ -405,7 +408,7 @@ class Check:
             removed_lag1=tally.removed_lag1,
             weakest_lag1=tally.weakest_lag1,
             noise_lag1=noise_lag1(
-                read, self.shape, self.bands[varied], std[varied], scale=scale, impulses=impulses
+                source, self.shape, self.bands[varied], std[varied], scale=scale, impulses=impulses
             ),
             copied_pixels=self.look.copies,
             median_rank=float(np.median(ranks)),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -16,6 +16,7 @@ import xarray as xr
 from threadpoolctl import threadpool_limits
 
 from sigmacube._version import __version__
+from sigmacube.core.validity import broadcast_mask
 from sigmacube.cube import Cube
 from sigmacube.io import correlation, crs
 from sigmacube.io import wavelengths as spectral
@@ -464,6 +465,25 @@ def _labels(array: xr.DataArray, roles: tuple[str, ...]) -> dict[str, Any]:
         "coords": array.coords.to_dataset(),
         "attrs": dict(array.attrs),
     }
+
+
+def as_cube(cube: Cube | np.ndarray | xr.DataArray, mask: np.ndarray | None = None) -> Cube:
+    """Return any accepted input as a `Cube`, its own mask and the user's joined.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> as_cube(np.zeros((2, 3, 4)), np.ones((2, 3), dtype=bool)).mask.shape
+    (2, 3, 4)
+    """
+    if not isinstance(cube, Cube):
+        given: Any = cube
+        labelled = hasattr(given, "dims") and hasattr(given, "coords")
+        cube = from_dataarray(given) if labelled else Cube(np.asarray(given))
+    if mask is None:
+        return cube
+    mask = broadcast_mask(mask, cube.shape)
+    return replace(cube, mask=mask if cube.mask is None else cube.mask & mask)
 
 
 def from_dataarray(array: xr.DataArray) -> Cube:

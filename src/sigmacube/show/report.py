@@ -67,7 +67,8 @@ def write_report(
         The noisy input (a path, `Cube` or array) for the picture before. A file beside a saved
         result that has the input's name is found by itself.
     calibration
-        What was found about coverage: an object with ``coverage`` (from `sc.holdout` or `sc.monte_carlo`), a mapping from nominal level to coverage, or the path of a JSON
+        What was found about coverage: an object with ``coverage`` (from `sc.holdout` or
+        `sc.monte_carlo`), a mapping from nominal level to coverage, or the path of a JSON
         file that has it under ``coverage``.
     overwrite
         Whether an existing page may be replaced.

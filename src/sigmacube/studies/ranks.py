@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from sigmacube.api import denoise
 from sigmacube.core.windows import WindowGrid
-from sigmacube.pipeline import denoise
 from sigmacube.studies._paper import NOISE_LEVELS
 from sigmacube.studies._report import Check, Report, Study, markdown_table, span
 from sigmacube.studies._setting import Setting

@@ -7,9 +7,9 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from sigmacube.api import denoise
 from sigmacube.check.montecarlo import judge
 from sigmacube.core.parallel import default_workers
-from sigmacube.pipeline import denoise
 from sigmacube.studies._paper import SECONDS
 from sigmacube.studies._report import Check, Report, Study, markdown_table
 from sigmacube.studies._scenes import Scene

@@ -6,6 +6,7 @@ import hashlib
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import numpy as np
 
 from sigmacube import io
 from sigmacube.io.source import Source
-from sigmacube.survey import Read
+from sigmacube.survey import Source as Blocks
 from sigmacube.tiles.folder import is_address
 
 __all__ = ["Hashed", "Origin"]
@@ -29,11 +30,16 @@ class Origin:
     mask: np.ndarray | None = None
     """(row, col) or (row, col, band) True where values are valid."""
 
+    @cached_property
+    def shape(self) -> tuple[int, int, int]:
+        """(rows, cols, bands)."""
+        return self.open().shape
+
     def open(self) -> Source:
         """Open the input; nothing is read."""
         return io.open_source(self.place, **self.reading)
 
-    def read(self, rows: slice, cols: slice) -> tuple[np.ndarray, np.ndarray | None]:
+    def block(self, rows: slice, cols: slice) -> tuple[np.ndarray, np.ndarray | None]:
         """Return values and mask of a block.
 
         The file is opened for every block, and values are copied: what a memory map has touched
@@ -94,15 +100,15 @@ def _files(path: Path, data: str | Path | None) -> Iterator[Path]:
 
 
 class Hashed:
-    """A reader that digests all it reads, in order."""
+    """A source that digests all that is read of it, in order."""
 
-    def __init__(self, read: Read) -> None:
-        self._read = read
+    def __init__(self, source: Blocks) -> None:
+        self._source, self.shape = source, source.shape
         self._digest = hashlib.blake2b(digest_size=20)
 
-    def __call__(self, rows: slice, cols: slice) -> tuple[np.ndarray, np.ndarray | None]:
+    def block(self, rows: slice, cols: slice) -> tuple[np.ndarray, np.ndarray | None]:
         """Read a block."""
-        values, mask = self._read(rows, cols)
+        values, mask = self._source.block(rows, cols)
         self._digest.update(np.ascontiguousarray(values).view(np.uint8).data)
         if mask is not None:
             self._digest.update(np.ascontiguousarray(mask).view(np.uint8).data)

@@ -1,6 +1,7 @@
 """Products of a result that does not fit in memory: tile by tile, each with the windows over it.
 
-Tiles are whole blocks of windows, or for means over blocks of pixels whole batches of these. A tile reads its pixels and the factors of all windows over them, makes the product as in
+Tiles are whole blocks of windows, or for means over blocks of pixels whole batches of these. A tile
+reads its pixels and the factors of all windows over them, makes the product as in
 memory, and writes its own values to a store beside the output, from which the output is written.
 """
 

@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +15,12 @@ import numpy as np
 from sigmacube import io
 from sigmacube._version import __version__
 from sigmacube.core.parallel import parallel
+from sigmacube.estimators import estimator
 from sigmacube.io import dataset as labelled
 from sigmacube.io.atomic import check_not_input
-from sigmacube.pipeline import Options, pool_correlation, sets_aside, take_survey
-from sigmacube.survey import Survey, find_coverage
+from sigmacube.pipeline import survey_scene
+from sigmacube.settings import Settings, takes_settings
+from sigmacube.survey import Survey, find_presence
 from sigmacube.tiles.execute import check_execution, run_tiles
 from sigmacube.tiles.faults import passing
 from sigmacube.tiles.finish import create_arrays, window_maps, write_output
@@ -56,20 +58,13 @@ class Outcome:
     """Indices of the bands that hold data."""
 
 
+@takes_settings
 def denoise_file(
     source: str | Path,
     output: str | Path,
     noise: float | np.ndarray | str | None = None,
     *,
-    window: Any = 20,
-    step: Any = 4,
-    rank: int | str = "auto",
-    solver: str = "svd",
-    overlap: str = "exact",
-    weights: str = "precision",
-    finite_noise: bool = True,
     mask: np.ndarray | None = None,
-    uncertainty: bool = True,
     reading: Mapping[str, Any] | None = None,
     tile: str | int | tuple[int, int] | None = None,
     memory: str | float | None = None,
@@ -81,6 +76,7 @@ def denoise_file(
     dtype: str = "float32",
     keep_factors: bool = False,
     progress: Progress | None = None,
+    **options: Any,
 ) -> Outcome:
     """Denoise a cube in a file or store, tile by tile, into another one.
 
@@ -93,8 +89,8 @@ def denoise_file(
         What `sigmacube.read` reads, or the address of a Zarr store, such as ``s3://…/cube.zarr``.
     output
         What `DenoisedCube.save` writes, or the address of a Zarr store.
-    noise, window, step, rank, solver, overlap, weights, finite_noise, mask, uncertainty
-        As for `sigmacube.denoise`; the solver by name.
+    noise, mask
+        As for `sigmacube.denoise`.
     reading
         Options of `sigmacube.read`: ``bands``, ``scale``, ``nodata``, ``variable``, ``axes``,
         ``data``.
@@ -120,6 +116,8 @@ def denoise_file(
         only). They are on the disk twice until the output is whole.
     progress
         Called as ``progress(done, total)``, in windows.
+    **options
+        Options of `sigmacube.denoise` that say how windows are solved; the solver by name.
 
     Returns
     -------
@@ -140,23 +138,23 @@ def denoise_file(
     >>> bool(np.array_equal(io.read_result(made.output).std, whole.std))
     True
     """
-    options = Options(window, step, rank, solver, overlap, weights, finite_noise, uncertainty)
+    chosen = Settings(**options)
     if dtype not in ("float32", "float64"):
         raise ValueError(f"Invalid dtype {dtype!r}. It must be 'float32' or 'float64'.")
-    if not isinstance(solver, str):
+    if not isinstance(chosen.solver, str):
         raise ValueError("Invalid solver: tiles of files need a solver by its name.")
     if keep_factors:
-        check_keeps_factors(output, uncertainty)
+        check_keeps_factors(output, chosen.uncertainty)
     count = check_execution(mode, scheduler, workers)
     budget = None if memory is None else parse_memory(memory)
     wanted = None if tile is None else parse_tile(tile)
     origin = Origin(_absolute(source), dict(reading or {}), mask)
     output = _absolute(output)
-    _check_inputs(output, origin.place, options)
+    _check_inputs(output, origin.place, chosen)
     folder = Folder(run_folder(output))
-    settings = _settings(origin, output, options, noise, dtype, wanted)
+    settings = _settings(origin, output, chosen, noise, dtype, wanted)
     settings["keep_factors"] = keep_factors
-    begin = _enter(folder, output, options, resume=resume, overwrite=overwrite)
+    begin = _enter(folder, output, chosen, resume=resume, overwrite=overwrite)
     if begin is None:
         return Outcome(output)
     with folder.locked():
@@ -219,7 +217,7 @@ def run_folder(output: str) -> str:
 
 
 def _enter(
-    folder: Folder, output: str, options: Options, *, resume: bool, overwrite: bool
+    folder: Folder, output: str, options: Settings, *, resume: bool, overwrite: bool
 ) -> bool | None:
     """Return whether to begin anew; None where nothing is left to do."""
     there = folder.exists()
@@ -234,7 +232,9 @@ def _enter(
     if finished or (goes_on and _is_renamed(folder, output)):
         _close(folder)
         return None
-    _check_output(output, options.uncertainty, sets_aside(options), overwrite=overwrite or goes_on)
+    _check_output(
+        output, options.uncertainty, estimator(options).sets_aside, overwrite=overwrite or goes_on
+    )
     if goes_on:
         return False
     if there:
@@ -257,12 +257,15 @@ def _is_renamed(folder: Folder, output: str) -> bool:
     return made and not (folder.local / "cube.zarr").exists() and Path(output).exists()
 
 
-def _check_inputs(output: str, source: str, options: Options) -> None:
+def _check_inputs(output: str, source: str, options: Settings) -> None:
     """Refuse an output that would replace the input."""
     outputs: list[str | Path] = [output]
     if not is_address(output):
         outputs += io.output_files(
-            output, uncertainty=options.uncertainty, rejected=sets_aside(options), overwrite=True
+            output,
+            uncertainty=options.uncertainty,
+            rejected=estimator(options).sets_aside,
+            overwrite=True,
         )
     check_not_input(outputs, [source])
 
@@ -279,7 +282,7 @@ def _check_output(output: str, uncertainty: bool, rejected: bool, *, overwrite: 
 def _settings(
     origin: Origin,
     output: str,
-    options: Options,
+    options: Settings,
     noise: Any,
     dtype: str,
     tile: tuple[int, int] | None,
@@ -294,7 +297,7 @@ def _settings(
         "reading": {k: None if v is None else v for k, v in origin.reading.items()},
         "mask": None if mask is None else hashlib.blake2b(mask.tobytes()).hexdigest()[:16],
         "noise": noise.tolist() if isinstance(noise, np.ndarray) else noise,
-        "options": asdict(options),
+        "options": options.to_dict(),
         "dtype": dtype,
         "tile": None if tile is None else list(tile),
         "address": output if is_address(output) else None,
@@ -317,7 +320,7 @@ def _begin(folder: Folder, settings: dict[str, Any], origin: Origin) -> Job:
 def _again(folder: Folder, settings: dict[str, Any], origin: Origin) -> Job:
     """Return the run of a folder, if it is the one that is asked for."""
     job = open_job(folder.place)
-    former = dict(job.settings)
+    former = dict(job.run)
     if settings["tile"] is None:  # whatever the run has
         settings["tile"] = former["tile"]
     _refuse_changes(former, settings)
@@ -352,9 +355,9 @@ def _compare_values(job: Job, origin: Origin) -> None:
     if job.folder.read("survey.npz") is None:
         return
     shape = origin.open().shape
-    hashed = Hashed(origin.read)
+    hashed = Hashed(origin)
     if shape == job.survey.shape:
-        find_coverage(hashed, shape)
+        find_presence(hashed)
     if hashed.hexdigest() != job.digest:
         raise ValueError(
             f"{origin.place}: changed since the run was begun, so --resume would mix two inputs. "
@@ -373,20 +376,18 @@ def _prepare(
     """Survey the scene, choose the tiles and make the store, unless that has been done."""
     if job.folder.read("survey.npz") is None:
         passing("survey-before")
-        origin, options = job.origin, job.options
-        shape = origin.open().shape
-        hashed = Hashed(origin.read)
+        origin = job.origin
+        hashed = Hashed(origin)
         with parallel(threads) as run:
-            coverage = find_coverage(hashed, shape)
-            survey = take_survey(
-                origin.read, shape, noise, options, run, coverage=coverage, workers=threads
+            presence = find_presence(hashed)
+            survey = survey_scene(
+                origin, noise, job.settings, run, presence=presence, workers=threads
             )
-            if tile is None or memory is not None:
-                budget = parse_memory(DEFAULT_MEMORY) if memory is None else memory
-                fitting = _fitting_tile(job, survey, budget, at_once)
-                tile = tile or fitting
-            survey = pool_correlation(origin.read, survey, options, run)
-        origin.check(job.settings["stamp"])
+        if tile is None or memory is not None:
+            budget = parse_memory(DEFAULT_MEMORY) if memory is None else memory
+            fitting = _fitting_tile(job, survey, budget, at_once)
+            tile = tile or fitting
+        origin.check(job.run["stamp"])
         job.store_survey(survey, tile, hashed.hexdigest())
         passing("survey-after")
     if job.folder.read("created") is None:
@@ -397,8 +398,7 @@ def _prepare(
 
 def _fitting_tile(job: Job, survey: Survey, memory: float, at_once: int) -> tuple[int, int]:
     itemsize = job.origin.open().value_dtype.itemsize
-    rank = survey.expected_rank(job.options.rank)
-    return choose_tile(survey, rank, itemsize, memory, at_once, job.keeps_factors)
+    return choose_tile(survey, itemsize, memory, at_once, job.keeps_factors)
 
 
 def _tiles(

@@ -24,7 +24,7 @@ from sigmacube.tiles.faults import passing
 from sigmacube.tiles.plan import Tile
 
 if TYPE_CHECKING:
-    from sigmacube.pipeline import Part
+    from sigmacube.estimators import Region
     from sigmacube.tiles.job import Job
 
 __all__ = ["Create", "file_name", "pack_factors", "tile_factors"]
@@ -47,9 +47,10 @@ def file_name(number: int) -> str:
     return f"factors/{number:06d}.npz"
 
 
-def tile_factors(tile: Tile, part: Part) -> dict[str, np.ndarray]:
+def tile_factors(tile: Tile, part: Region) -> dict[str, np.ndarray]:
     """Return what a solved tile keeps of its windows' factors."""
-    factors = part.factors
+    errors: Any = part.errors
+    factors = errors.factors
     rows, cols = tile.windows_in(factors.grid.root, factors.grid)
     ranks = factors.ranks[rows, :, cols]
     used = np.arange(factors.left.shape[3]) < ranks[..., None]
@@ -67,10 +68,10 @@ def tile_factors(tile: Tile, part: Part) -> dict[str, np.ndarray]:
     top, side = factors.grid.origin
     here = (slice(tile.rows[0] - top, tile.rows[1] - top),
             slice(tile.cols[0] - side, tile.cols[1] - side))  # fmt: skip
-    if part.noise_variance is not None and np.any(part.noise_variance[here]):
-        arrays["noise_variance"] = part.noise_variance[here].astype(np.float32)
-    if part.inflation is not None:
-        arrays["inflation"] = part.inflation[here].astype(np.float32)
+    if errors.noise_variance is not None and np.any(errors.noise_variance[here]):
+        arrays["noise_variance"] = errors.noise_variance[here].astype(np.float32)
+    if errors.inflation is not None:
+        arrays["inflation"] = errors.inflation[here].astype(np.float32)
     return arrays
 
 
@@ -117,13 +118,13 @@ def pack_factors(job: Job, noise_scale: np.ndarray | None, create: Create) -> st
     packing = _Packing(job, create)
     packing.write_windows()
     packing.write_components()
-    if job.options.weights != "uniform":
+    if job.settings.weights != "uniform":
         packing.write_weights()
     packing.write_pixels("noise_variance", 0.0)
     packing.write_pixels("inflation", 1.0)
     if noise_scale is not None:
         packing.write_whole("factor_pixel_scale", noise_scale)
-    options = job.options
+    options = job.settings
     return described(
         job.survey.grid,
         finite_noise=options.finite_noise and options.overlap == "exact",
