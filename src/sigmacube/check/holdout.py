@@ -17,6 +17,7 @@ from sigmacube.check.scores import Look, Tally, brightness, noise_lag1
 from sigmacube.core.parallel import ParallelMap, parallel
 from sigmacube.core.validity import valid_elements
 from sigmacube.core.windows import WindowGrid
+from sigmacube.cube import Cube
 from sigmacube.io.dataset import as_cube
 from sigmacube.noise.estimation import SPATIALLY_CORRELATED, spatial_warning
 from sigmacube.pipeline import denoise_cube
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     import xarray as xr
     from matplotlib.figure import Figure
 
-    from sigmacube.cube import Cube
 
 __all__ = ["Holdout", "holdout"]
 
