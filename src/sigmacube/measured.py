@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from sigmacube.core.errors import Errors
+from sigmacube.core.levels import half_width
 from sigmacube.core.lowrank.functionals import Weights
 from sigmacube.core.lowrank.regions import SpectralCovariance
 
@@ -36,11 +37,7 @@ class Measured:
 
     def interval(self, level: float = 0.95) -> tuple[np.ndarray, np.ndarray]:
         """Return the bounds (low, high) of the central interval at ``level``, between 0 and 1."""
-        if not 0 < level < 1:
-            raise ValueError(f"Invalid level {level}. It must be between 0 and 1.")
-        from scipy.special import ndtri
-
-        half = ndtri((1 + level) / 2) * self.known_std()
+        half = half_width(level) * self.known_std()
         return self.estimate - half, self.estimate + half
 
     def functional_std(self, weights: Weights) -> float:

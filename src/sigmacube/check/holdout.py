@@ -14,6 +14,7 @@ from scipy.special import ndtri
 from sigmacube.check.hidden_elements import predict_hidden, stride_of_windows
 from sigmacube.check.leave_one_out import Predicted, SolvedScene, Window, partition, predict
 from sigmacube.check.scores import Look, Tally, brightness, noise_lag1
+from sigmacube.core.levels import LEVELS
 from sigmacube.core.parallel import ParallelMap, parallel
 from sigmacube.core.validity import valid_elements
 from sigmacube.core.windows import WindowGrid
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Holdout", "holdout"]
 
-LEVELS = (0.5, 0.68, 0.9, 0.95, 0.99)
 # Windows whose predictions are in memory at a time.
 BATCH = 64
 # What counts as calibrated, at 95 and at 50 %.

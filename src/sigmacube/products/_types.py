@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from sigmacube.core.levels import half_width
 from sigmacube.measured import Measured
 
 if TYPE_CHECKING:
@@ -72,15 +73,6 @@ class Product:
         from sigmacube.io import product
 
         return product.write(self, path, overwrite=overwrite)
-
-
-def half_width(level: float) -> float:
-    """Return the half width of the central normal interval, in standard deviations."""
-    if not 0 < level < 1:
-        raise ValueError(f"Invalid level {level}. It must be between 0 and 1.")
-    from scipy.special import ndtri
-
-    return float(ndtri((1 + level) / 2))
 
 
 def std_of(cube: Measured) -> np.ndarray:

@@ -14,7 +14,7 @@ import json
 import os
 import secrets
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,13 +23,13 @@ import numpy as np
 
 from sigmacube._version import __version__
 from sigmacube.core.parallel import parallel
+from sigmacube.core.progress import Progress
 from sigmacube.cube import Cube
 from sigmacube.pipeline import as_cube, denoise
 from sigmacube.synthetic import add_noise
 
 __all__ = ["Trials"]
 
-Progress = Callable[[int, int], None]
 
 SIGMA_CHOICES = ("first", "each")
 # What `denoise` takes that a trial settles itself.
