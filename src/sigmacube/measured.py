@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from sigmacube.core.card import Card, size_of, span_of, spread_of
 from sigmacube.core.errors import Errors
 from sigmacube.core.levels import half_width
 from sigmacube.core.lowrank.functionals import Weights
@@ -15,7 +16,7 @@ from sigmacube.core.lowrank.regions import SpectralCovariance
 __all__ = ["Measured"]
 
 
-class Measured:
+class Measured(Card):
     """Base of cubes that hold an estimate, its standard deviation and an error model."""
 
     estimate: np.ndarray
@@ -30,6 +31,12 @@ class Measured:
     """How it was made."""
     error_model: Errors | None
     """Covariances of the errors; None when it was not kept."""
+
+    def _facts(self) -> Mapping[str, str]:
+        facts = {"size": size_of(self.estimate.shape)} | span_of(self.wavelengths)
+        if isinstance(self.std, np.ndarray):
+            facts["σ of the estimate"] = spread_of(self.std)
+        return facts
 
     def has_values(self) -> np.ndarray:
         """Return (band,) True for bands with any value that is not masked."""

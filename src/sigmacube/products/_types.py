@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from sigmacube.core.card import Card, count_of, spread_of
 from sigmacube.core.levels import half_width
 from sigmacube.measured import Measured
 
@@ -22,7 +23,7 @@ FLAGS: Mapping[int, str] = {0: "good", 1: "no_data", 2: "undefined", 3: "not_lin
 
 
 @dataclass(frozen=True, eq=False)
-class Product:
+class Product(Card):
     """Values made from a cube, with their standard deviation.
 
     Examples
@@ -56,6 +57,18 @@ class Product:
     """The cube's metadata, with its place on a coarser grid."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     """How the product was made, JSON-like."""
+
+    def _facts(self) -> Mapping[str, str]:
+        shape = self.estimate.shape
+        sides = (count_of(size, name) for name, size in zip(self.dims, shape, strict=True))
+        facts = {"name": self.name, "size": " × ".join(sides)}
+        facts |= {"values": spread_of(self.estimate), "σ": spread_of(self.std)}
+        if self.flags is not None:
+            for flag, meaning in FLAGS.items():
+                share = float(np.mean(self.flags == flag))
+                if flag and share:
+                    facts[meaning.replace("_", " ")] = f"{100 * share:.2g} %"
+        return facts
 
     def interval(self, level: float = 0.95) -> tuple[np.ndarray, np.ndarray]:
         """Return the bounds (low, high) of the central interval at ``level``, between 0 and 1."""
