@@ -34,6 +34,7 @@ check: $(DEV)   ## Formatting, lint, types, import layers, documentation
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/mypy studies
 	$(BIN)/lint-imports
 	$(MAKE) --no-print-directory docs
 

@@ -8,11 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from sigmacube.core.card import Card, size_of, span_of
+
 __all__ = ["Cube"]
 
 
 @dataclass(frozen=True, eq=False)
-class Cube:
+class Cube(Card):
     """A cube of values (row, col, band) with its wavelengths, mask and metadata.
 
     Parameters
@@ -44,6 +46,11 @@ class Cube:
     (4, 5, 3)
     >>> cube.nearest_band(560.0)
     1
+    >>> cube
+    <Cube>
+      size                4 × 5 pixels, 3 bands
+      wavelengths         450 to 650 nm
+      values              float64
     """
 
     values: np.ndarray
@@ -62,6 +69,18 @@ class Cube:
                 f"Invalid wavelengths: {len(self.wavelengths)} given for {self.values.shape[2]} "
                 "bands. There must be one per band."
             )
+
+    def _facts(self) -> dict[str, str]:
+        metadata = self.metadata
+        facts = {"size": size_of(self.shape)} | span_of(self.wavelengths)
+        unit = str(metadata.get("units") or "")
+        named = " ".join(part for part in (str(metadata.get("name") or ""), unit) if part != "1")
+        facts["values"] = f"{self.values.dtype} {named}".strip()
+        if self.mask is not None:
+            facts["valid"] = f"{100 * float(np.mean(self.mask)):.3g} % of elements"
+        if metadata.get("source"):
+            facts["source"] = str(metadata["source"])
+        return facts
 
     @property
     def shape(self) -> tuple[int, int, int]:

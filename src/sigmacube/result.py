@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -162,7 +162,17 @@ class DenoisedCube(Measured):
 
         return plots.spectrum(self, row=row, col=col, **options)
 
+    def _facts(self) -> Mapping[str, str]:
+        from sigmacube.show.key_figures import key_figures
+
+        return key_figures(self)
+
+    def _notes(self) -> Sequence[str]:
+        from sigmacube.show.key_figures import caveats_of
+
+        return caveats_of(self)
+
     def _repr_html_(self) -> str:
-        from sigmacube.show.summary import repr_html
+        from sigmacube.show.key_figures import repr_html
 
         return repr_html(self)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +14,8 @@ from scipy.special import ndtri
 from sigmacube.check.hidden_elements import predict_hidden, stride_of_windows
 from sigmacube.check.leave_one_out import Predicted, SolvedScene, Window, partition, predict
 from sigmacube.check.scores import Look, Tally, brightness, noise_lag1
+from sigmacube.core.card import Card
+from sigmacube.core.levels import LEVELS
 from sigmacube.core.parallel import ParallelMap, parallel
 from sigmacube.core.validity import valid_elements
 from sigmacube.core.windows import WindowGrid
@@ -32,7 +34,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Holdout", "holdout"]
 
-LEVELS = (0.5, 0.68, 0.9, 0.95, 0.99)
 # Windows whose predictions are in memory at a time.
 BATCH = 64
 # What counts as calibrated, at 95 and at 50 %.
@@ -59,7 +60,7 @@ class BrightnessClass:
 
 
 @dataclass(frozen=True, eq=False)
-class Holdout:
+class Holdout(Card):
     """How often predictions of elements from all others fell inside their intervals.
 
     It tests the noise and the fit outside the signal space; the two autocorrelations test whether
@@ -101,6 +102,18 @@ class Holdout:
     """Factor on σ at which 95 % intervals would cover 95 %."""
     wavelengths: np.ndarray | None = None
     """(band,) band centres in nm."""
+
+    def _facts(self) -> Mapping[str, str]:
+        shares = (f"{100 * p:g} %: {100 * share:.1f} %" for p, share in self.coverage.items())
+        return {
+            "coverage": ", ".join(shares),
+            "error / σ (rms)": f"{self.z_std:.3f}",
+            "elements": f"{self.n_elements:,} ({self.method})",
+            "noise": self.noise_source,
+        }
+
+    def _notes(self) -> Sequence[str]:
+        return (self.verdict,)
 
     @property
     def trusted(self) -> bool:
@@ -204,9 +217,9 @@ class Holdout:
 
     def plot(self) -> Figure:
         """Draw the calibration curve, coverage by band and coverage by brightness."""
-        from sigmacube.show.holdout_figure import draw
+        from sigmacube.show import plots
 
-        return draw(self)
+        return plots.holdout_figure(self)
 
 
 def holdout(

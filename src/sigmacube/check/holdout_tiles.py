@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -15,6 +15,7 @@ from sigmacube.check.leave_one_out import SolvedScene, partition
 from sigmacube.check.scores import brightness
 from sigmacube.core.lowrank.functionals import ErrorModel
 from sigmacube.core.parallel import ParallelMap, default_workers, parallel
+from sigmacube.core.progress import Progress
 from sigmacube.core.validity import valid_elements
 from sigmacube.core.windows import Axis
 from sigmacube.estimators import estimator
@@ -28,7 +29,6 @@ from sigmacube.tiles.run import DEFAULT_MEMORY
 
 __all__ = ["holdout_file"]
 
-Progress = Callable[[int, int], None]
 Span = tuple[int, int]
 
 

@@ -14,13 +14,14 @@ import numpy as np
 
 from sigmacube.core.errors import Errors as ErrorModel
 from sigmacube.core.parallel import ParallelMap
+from sigmacube.core.progress import Progress
 from sigmacube.core.windows import WindowGrid
 from sigmacube.scene import Scene
 from sigmacube.settings import Settings
 
 __all__ = ["ESTIMATORS", "Estimator", "Progress", "Region", "estimator"]
 
-Progress = Callable[[int, int], None]
+
 Span = tuple[int, int]
 
 #: Prior -> module and class of its estimator.

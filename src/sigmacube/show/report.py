@@ -22,7 +22,7 @@ from sigmacube.io.pieces import (
     open_result,
 )
 from sigmacube.show import plots
-from sigmacube.show.summary import data_uri, key_figures, relative_std
+from sigmacube.show.key_figures import data_uri, key_figures, relative_std
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

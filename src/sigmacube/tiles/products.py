@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from sigmacube.core.lowrank.covariance import batch_side
+from sigmacube.core.progress import Progress
 from sigmacube.core.windows import Axis, WindowGrid
 from sigmacube.io import product as files
 from sigmacube.io.atomic import check_not_input, check_output, remove
@@ -33,7 +34,7 @@ from sigmacube.tiles.run import DEFAULT_MEMORY
 __all__ = ["product_file", "product_memory"]
 
 Span = tuple[int, int]
-Progress = Callable[[int, int], None]
+
 Make = Callable[[ResultPart, "_Place"], Product]
 #: Side of the chunks of the store that tiles are written to, in pixels.
 CHUNK = 64

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ import numpy as np
 from sigmacube import io
 from sigmacube._version import __version__
 from sigmacube.core.parallel import parallel
+from sigmacube.core.progress import Progress
 from sigmacube.estimators import estimator
 from sigmacube.io import dataset as labelled
 from sigmacube.io.atomic import check_not_input
@@ -31,7 +32,7 @@ from sigmacube.tiles.plan import choose_tile, parse_memory, parse_tile
 
 __all__ = ["Outcome", "denoise_file", "run_folder"]
 
-Progress = Callable[[int, int], None]
+
 #: Memory for one run where the user names neither memory nor tile.
 DEFAULT_MEMORY = "2GB"
 

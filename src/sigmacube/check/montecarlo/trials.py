@@ -13,7 +13,7 @@ import json
 import os
 import secrets
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ import numpy as np
 from sigmacube._version import __version__
 from sigmacube.check.leave_one_out import calibrated
 from sigmacube.core.parallel import parallel
+from sigmacube.core.progress import Progress
 from sigmacube.cube import Cube
 from sigmacube.io.dataset import as_cube
 from sigmacube.pipeline import denoise_cube
@@ -31,7 +32,6 @@ from sigmacube.synthetic import add_noise
 
 __all__ = ["Trials"]
 
-Progress = Callable[[int, int], None]
 
 SIGMA_CHOICES = ("first", "each")
 # What `denoise` takes that a trial settles itself.
