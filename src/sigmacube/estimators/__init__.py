@@ -5,7 +5,7 @@ An estimator learns what it needs of the whole scene once, then solves any rows 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Protocol
