@@ -8,7 +8,7 @@ DEV := $(VENV)/.dev
 JOBS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench studies docs pictures clean
+.PHONY: help demo test check bench walk studies docs pictures clean
 
 help:            ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -34,12 +34,16 @@ check: $(DEV)   ## Formatting, lint, types, import layers, documentation
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/mypy studies
 	$(BIN)/lint-imports
 	$(MAKE) --no-print-directory docs
 
 bench: $(DEV)   ## Time and memory, as ratios measured in one run
 	$(BIN)/python benchmarks/bench.py
 	$(BIN)/python benchmarks/scale.py
+
+walk: $(DEV)    ## Follow one call and one command through the package
+	$(BIN)/python benchmarks/walk.py
 
 studies: $(DEV) ## Quick version of every study
 	$(BIN)/sigmacube study --all --quick

@@ -422,7 +422,7 @@ class TestFrame:
     def test_interrupt(self, here):
         """Ctrl-C during the work: exit code 130, one line, nothing under the final name."""
         script = (
-            "import sys, time\nimport sigmacube.pipeline as p\n"
+            "import sys, time\nimport sigmacube.api as p\n"
             "def wait(*a, **k):\n    print('ready', flush=True)\n    time.sleep(600)\n"
             "p.denoise = wait\nfrom sigmacube.cli import main\n"
             "main(['denoise', 'cube.npy', 'a.nc', '--noise', '0.03'])"

@@ -13,12 +13,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from sigmacube.api import denoise
 from sigmacube.check.montecarlo import MonteCarlo, judge, monte_carlo
 from sigmacube.check.montecarlo.judging import binomial_limits, ratio_limit, shapiro_p
 from sigmacube.check.montecarlo.trials import make_trials
 from sigmacube.core.lowrank.solvers import PatchSolution, SvdSolver
 from sigmacube.cube import Cube
-from sigmacube.pipeline import denoise
 
 NOISE, TRIALS, WINDOW = 0.02, 30, 10
 OPTIONS = {"window": WINDOW, "step": 5}
@@ -173,7 +173,7 @@ def test_checkpoint_is_taken_up_and_extended(truth, tmp_path, monkeypatch):
     def fail(*args: object, **kwargs: object) -> None:
         raise AssertionError("nothing is left to denoise")
 
-    monkeypatch.setattr("sigmacube.check.montecarlo.trials.denoise", fail, raising=True)
+    monkeypatch.setattr("sigmacube.check.montecarlo.trials.denoise_cube", fail, raising=True)
     # The options are checked against the signature of denoise, which is gone: none given here.
     again = make_trials(truth, NOISE, folder, count=6)
     assert again.fingerprint()["truth"] == json.loads((folder / "run.json").read_text())["truth"]

@@ -8,6 +8,7 @@ import pytest
 import sigmacube as sc
 from conftest import low_rank_cube
 from sigmacube import pipeline
+from sigmacube.settings import Settings
 
 SHAPE = (19, 23, 11)
 
@@ -258,5 +259,5 @@ def test_without_uncertainty_there_is_no_interval(noisy: np.ndarray) -> None:
 def test_small_windows_get_one_thread_unless_asked_for(
     bands: int, workers: int | None, solver: str, threads: int | None
 ) -> None:
-    options = pipeline.Options(20, 4, "auto", solver, "exact", "precision", True, True)
-    assert pipeline._threads(workers, options, (30, 30, bands)) == threads
+    settings = Settings(solver=solver)
+    assert pipeline._threads(workers, settings, (30, 30, bands)) == threads

@@ -15,8 +15,8 @@ import pytest
 
 from sigmacube.io.result_file import open_result
 from sigmacube.show import plots, report
+from sigmacube.show.key_figures import key_figures, repr_html
 from sigmacube.show.report import write_report
-from sigmacube.show.summary import key_figures, repr_html
 from viewing import SHAPE, make_result
 
 

@@ -20,9 +20,11 @@ from sigmacube import io
 from sigmacube.core import windows
 from sigmacube.core.parallel import parallel
 from sigmacube.core.windows import WindowGrid
-from sigmacube.pipeline import Options, per_window, pool_correlation, solve_part, take_survey
+from sigmacube.io.dataarray import as_cube
+from sigmacube.pipeline import denoise_region, survey_scene
 from sigmacube.result import DenoisedCube
-from sigmacube.survey import Coverage, SettledNoise, Survey, reader
+from sigmacube.settings import Settings
+from sigmacube.survey import Presence, SettledNoise, Survey
 from sigmacube.tiles import denoise_file
 from sigmacube.tiles.execute import run_tiles
 from sigmacube.tiles.faults import POINTS
@@ -73,37 +75,35 @@ def assert_same(path: str | Path, whole: DenoisedCube, dtype: str = "float64") -
         np.testing.assert_array_equal(getattr(found, name), expected, err_msg=name)
 
 
-def assert_part_is_same(read: Any, survey: Any, options: Options, whole: DenoisedCube,
-                        tile: Any) -> None:  # fmt: skip
+def assert_part_is_same(source: Any, survey: Any, whole: DenoisedCube, tile: Any) -> None:
     with parallel(1) as run:
-        part = solve_part(read, survey, options, run, rows=tile.rows, cols=tile.cols)
+        part = denoise_region(source, survey, run, rows=tile.rows, cols=tile.cols)
     np.testing.assert_array_equal(part.estimate, whole.estimate[tile.slices])
     if part.std is not None:
         np.testing.assert_array_equal(part.std, whole.std[tile.slices])
-    here = tile.windows_in(survey.grid, part.factors.grid)
+    here = tile.windows_in(survey.grid, part.grid)
     there = tuple(slice(*ends) for ends in tile.windows(survey.grid))
-    np.testing.assert_array_equal(per_window(part.factors.ranks)[here], whole.ranks[there])
-    np.testing.assert_array_equal(
-        per_window(part.factors.residual_ratio)[here], whole.residual_ratio[there]
-    )
+    np.testing.assert_array_equal(part.ranks[here], whole.ranks[there])
+    np.testing.assert_array_equal(part.residual_ratio[here], whole.residual_ratio[there])
 
 
-def survey_of(cube: np.ndarray, noise: Any, options: Options, mask: Any = None) -> tuple[Any, Any]:
-    read = reader(cube, mask)
+def survey_of(
+    cube: np.ndarray, noise: Any, settings: Settings, mask: Any = None
+) -> tuple[Any, Any]:
+    source = as_cube(cube, mask)
     with parallel(1) as run:
-        survey = take_survey(read, cube.shape, noise, options, run)
-        return read, pool_correlation(read, survey, options, run)
+        return source, survey_scene(source, noise, settings, run)
 
 
 @pytest.mark.parametrize("tiling", TILINGS, ids=str)
 def test_any_tiling_has_the_bits_of_the_whole(
     tiling: tuple[int, int], cube: np.ndarray, whole: DenoisedCube
 ) -> None:
-    options = Options(**WINDOW)
-    read, survey = survey_of(cube, 0.05, options)
+    options = Settings(**WINDOW)
+    source, survey = survey_of(cube, 0.05, options)
     tiles = TileGrid(SHAPE, tiling, tiling)
     for number in {0, len(tiles) // 3, len(tiles) // 2, len(tiles) - 1}:
-        assert_part_is_same(read, survey, options, whole, tiles[number])
+        assert_part_is_same(source, survey, whole, tiles[number])
 
 
 @pytest.mark.parametrize(
@@ -120,11 +120,11 @@ def test_any_tiling_has_the_bits_of_the_whole(
     ids=str,
 )
 def test_tiles_with_other_options(options: dict[str, Any], cube: np.ndarray) -> None:
-    chosen = Options(**{**WINDOW, **options})
+    chosen = Settings(**{**WINDOW, **options})
     expected = sc.denoise(cube, 0.05, **{**WINDOW, **options})
-    read, survey = survey_of(cube, 0.05, chosen)
+    source, survey = survey_of(cube, 0.05, chosen)
     for tile in TileGrid(SHAPE, (33, 27), (33, 27)):
-        assert_part_is_same(read, survey, chosen, expected, tile)
+        assert_part_is_same(source, survey, expected, tile)
 
 
 @pytest.mark.parametrize("kind", ["per band", "covariance", "estimated", "signal", "photons"])
@@ -139,11 +139,11 @@ def test_tiles_with_other_noise(kind: str, cube: np.ndarray) -> None:
             np.full(SHAPE[2], 4e-3), 1e-3, correlation=0.5 ** np.abs(bands[:, None] - bands)
         ),
     }[kind]
-    options = Options(**WINDOW)
+    options = Settings(**WINDOW)
     expected = sc.denoise(cube, noise, **WINDOW)
-    read, survey = survey_of(cube, noise, options)
+    source, survey = survey_of(cube, noise, options)
     for tile in TileGrid(SHAPE, (33, 40), (33, 40)):
-        assert_part_is_same(read, survey, options, expected, tile)
+        assert_part_is_same(source, survey, expected, tile)
 
 
 def test_tiles_with_a_mask_and_integers() -> None:
@@ -152,10 +152,10 @@ def test_tiles_with_a_mask_and_integers() -> None:
     mask = rng.random(SHAPE[:2]) > 0.1
     mask[20:38, 10:33] = False
     expected = sc.denoise(cube, 50.0, mask=mask, **WINDOW)
-    options = Options(**WINDOW)
-    read, survey = survey_of(cube, 50.0, options, mask)
+    options = Settings(**WINDOW)
+    source, survey = survey_of(cube, 50.0, options, mask)
     for tile in TileGrid(SHAPE, (20, 20), (20, 20)):
-        assert_part_is_same(read, survey, options, expected, tile)
+        assert_part_is_same(source, survey, expected, tile)
 
 
 def damaged_cube(shape: tuple[int, int, int] = (60, 50, 16)) -> np.ndarray:
@@ -182,10 +182,10 @@ def test_tiles_with_missing_values_and_impulses(noise: Any, options: dict[str, A
     cube = damaged_cube()
     chosen = {**WINDOW, "step": 3, **options}
     expected = sc.denoise(cube, noise, **chosen)
-    read, survey = survey_of(cube, noise, Options(**chosen))
+    source, survey = survey_of(cube, noise, Settings(**chosen))
     assert (survey.stripes is not None) == (options.get("solver") == "robust")
     for tile in TileGrid(cube.shape, (33, 27), (33, 27)):
-        assert_part_is_same(read, survey, Options(**chosen), expected, tile)
+        assert_part_is_same(source, survey, expected, tile)
 
 
 @pytest.mark.parametrize("output", ["a.zarr", "a.hdr"])
@@ -210,23 +210,23 @@ def test_large_scenes_sample_the_same_noise_in_parts(monkeypatch: pytest.MonkeyP
     cube = np.nan_to_num(noisy_cube())
     cube[..., 3] = np.nan
     expected = sc.denoise(cube, None, rank=3, **WINDOW)
-    options = Options(rank=3, **WINDOW)
-    read, survey = survey_of(cube, None, options)
-    assert survey.correlation is not None
+    options = Settings(rank=3, **WINDOW)
+    source, survey = survey_of(cube, None, options)
+    assert "correlation" in survey.learnt
     for tile in TileGrid(SHAPE, (33, 40), (33, 40)):
-        assert_part_is_same(read, survey, options, expected, tile)
+        assert_part_is_same(source, survey, expected, tile)
 
 
 def test_blocks_are_what_makes_the_bits_equal(
     cube: np.ndarray, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Negative control: blocks that depend on where the tile lies give other last bits."""
-    options = Options(**WINDOW)
+    options = Settings(**WINDOW)
     expected = sc.denoise(cube, 0.05, **WINDOW)
     monkeypatch.setattr(windows, "BLOCK", 3)
-    read, other = survey_of(cube, 0.05, options)
+    source, other = survey_of(cube, 0.05, options)
     with parallel(1) as run:
-        part = solve_part(read, other, options, run, rows=(0, 20), cols=(0, 20))
+        part = denoise_region(source, other, run, rows=(0, 20), cols=(0, 20))
     assert not np.array_equal(part.std, expected.std[:20, :20], equal_nan=True)
     np.testing.assert_allclose(part.std, expected.std[:20, :20], rtol=1e-5)
 
@@ -342,7 +342,7 @@ def test_dask_arrays_give_lazy_results(cube: np.ndarray, whole: DenoisedCube) ->
     array = xr.DataArray(data, dims=("y", "x", "band"), name="estimate")
     for result in (
         sc.denoise(array, 0.05, **WINDOW),
-        denoise_lazily(array, 0.05, Options(**WINDOW), tile=(25, 30)),
+        denoise_lazily(array, 0.05, Settings(**WINDOW), tile=(25, 30)),
     ):
         before = len(reads)
         assert isinstance(result.estimate, da.Array)
@@ -645,9 +645,9 @@ def test_nonsense_options_are_refused(
 
 
 def test_larger_memory_gives_larger_tiles() -> None:
-    everything = Coverage(np.ones(64, dtype=bool), 64)
-    known = Survey((3000, 2000, 64), everything, SettledNoise(0.1, "given"), 20, 4)
-    sizes = [choose_tile(known, 8, 4, memory) for memory in (6e8, 1e9, 4e9, 1e11)]
+    everything = Presence(np.ones(64, dtype=bool), 64)
+    known = Survey((3000, 2000, 64), everything, SettledNoise(0.1, "given"), Settings(rank=8))
+    sizes = [choose_tile(known, 4, memory) for memory in (6e8, 1e9, 4e9, 1e11)]
     areas = [rows * cols for rows, cols in sizes]
     assert areas == sorted(areas)
     assert areas[0] < areas[-1]

@@ -2,20 +2,23 @@
 
 import json
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
 import pytest
 from click.testing import CliRunner
 
+from sigmacube.api import denoise
 from sigmacube.cli import main
-from sigmacube.pipeline import denoise
-from sigmacube.studies import NAMES, Check, Report, load
-from sigmacube.studies._controls import independent_std
-from sigmacube.studies._scenes import SCENES, load_scene, scale_bands
-from sigmacube.studies._setting import Setting
-from sigmacube.studies.page import build, read_reports
-from sigmacube.studies.ranks import _agreement, _strengths
+from sigmacube.commands.study import find_studies
+
+studies = find_studies()
+Check, Report, load, NAMES = studies.Check, studies.Report, studies.load, studies.names()
+page, ranks, scenes, settings = (
+    import_module(f"sigmacube.studies.{name}") for name in ("_page", "ranks", "_scenes", "_setting")
+)
+Setting, load_scene = settings.Setting, scenes.load_scene
 
 ROOT = Path(__file__).resolve().parents[1]
 DATA = ROOT.parent / "shared" / "data"
@@ -42,7 +45,7 @@ def test_every_study_says_what_it_asks(name):
 
 
 def test_unknown_study_is_refused():
-    with pytest.raises(ValueError, match=r"Invalid study 'magic'\. It must be one of coverage"):
+    with pytest.raises(ValueError, match=r"Invalid study 'magic'\. It must be one of calibration"):
         load("magic")
     result = run("magic")
     assert result.exit_code == 2
@@ -111,7 +114,7 @@ def test_quick_study_end_to_end(tmp_path, monkeypatch):
 
 def test_wrong_figures_end_with_exit_code_1(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("sigmacube.studies.ranks.LEAST_SHARE", 1.1)
+    monkeypatch.setattr(ranks, "LEAST_SHARE", 1.1)
     result = run("ranks", "--quick", "--out", "out")
     assert result.exit_code == 1
     assert "wrong in" in result.output
@@ -130,7 +133,7 @@ def test_independent_windows_are_smaller_than_exact(tmp_path):
     truth = Setting(scratch=tmp_path, quick=True).main_scene().truth[:28, :32]
     noisy = truth + np.random.default_rng(0).normal(scale=0.05, size=truth.shape)
     result = denoise(noisy, 0.05)
-    ratio = independent_std(result) / result.std
+    ratio = settings.independent_std(result) / result.std
     assert np.all(ratio < 1.001)
     # A pixel in the corner is covered by one window: nothing to be independent of.
     assert ratio[0, 0].mean() == pytest.approx(1, abs=0.1)
@@ -138,18 +141,18 @@ def test_independent_windows_are_smaller_than_exact(tmp_path):
 
 def test_rank_agreement_tells_right_from_wrong(tmp_path):
     truth = Setting(scratch=tmp_path, quick=True).main_scene().truth
-    strengths = _strengths(truth)
+    strengths = ranks._strengths(truth)
     noisy = truth + np.random.default_rng(0).normal(scale=0.01, size=truth.shape)
-    ranks = denoise(noisy, 0.01, uncertainty=False).ranks
-    assert _agreement(ranks, strengths, 0.01, truth.shape[2]) > 0.98
-    assert _agreement(ranks + 3, strengths, 0.01, truth.shape[2]) < 0.1
+    found = denoise(noisy, 0.01, uncertainty=False).ranks
+    assert ranks._agreement(found, strengths, 0.01, truth.shape[2]) > 0.98
+    assert ranks._agreement(found + 3, strengths, 0.01, truth.shape[2]) < 0.1
 
 
 def test_bands_without_variation_are_dropped():
     cube = np.random.default_rng(0).normal(size=(4, 5, 6))
     cube[..., 2] = 7.0
     cube[..., 4] = np.nan
-    scaled = scale_bands(cube)
+    scaled = scenes.scale_bands(cube)
     assert scaled.shape == (4, 5, 4)
     np.testing.assert_allclose(
         [scaled.min(axis=(0, 1)), scaled.max(axis=(0, 1))], [[0] * 4, [1] * 4]
@@ -168,7 +171,7 @@ def test_scene_of_the_user(tmp_path):
 
 
 @pytest.mark.data
-@pytest.mark.parametrize("name", SCENES)
+@pytest.mark.parametrize("name", scenes.SCENES)
 def test_scenes(name, data):
     scene = load_scene(name, None, data, quick=True)
     assert np.isfinite(scene.truth).all()
@@ -176,8 +179,8 @@ def test_scenes(name, data):
     assert -0.2 < scene.truth.min() < scene.truth.max() < 1.2
 
 
-def committed() -> list[Report]:
-    return read_reports(RESULTS)
+def committed() -> list:
+    return page.read_reports(RESULTS)
 
 
 needs_results = pytest.mark.skipif(not committed(), reason="no full runs are committed yet")
@@ -186,16 +189,19 @@ needs_results = pytest.mark.skipif(not committed(), reason="no full runs are com
 @needs_results
 def test_page_agrees_with_the_figures():
     reports = committed()
-    assert PAGE.read_text(encoding="utf-8") == build(reports, "../studies")
+    assert PAGE.read_text(encoding="utf-8") == page.build(reports, "../studies")
 
 
 @needs_results
 def test_a_changed_figure_shows_on_the_page():
-    report = committed()[0]
+    reports = committed()
+    at = [report.study for report in reports].index("coverage")
+    report = reports[at]
     cells = [dict(cell) for cell in report.data["cells"]]
     cells[0]["ours"] = {**cells[0]["ours"], "truth": 0.1234}
     changed = replace(report, data={**report.data, "cells": cells})
-    assert build([changed, *committed()[1:]], "../studies") != PAGE.read_text(encoding="utf-8")
+    reports[at] = changed
+    assert page.build(reports, "../studies") != PAGE.read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("report", committed(), ids=lambda report: report.study)

@@ -12,7 +12,7 @@ _EXPORTS = {
     "PatchSolution": "sigmacube.core.lowrank.solvers",
     "SignalNoise": "sigmacube.noise.signal_noise",
     "WindowGrid": "sigmacube.core.windows",
-    "denoise": "sigmacube.pipeline",
+    "denoise": "sigmacube.api",
     "fuse": "sigmacube.products",
     "holdout": "sigmacube.check.holdout",
     "monte_carlo": "sigmacube.check.montecarlo",

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import click
+
+from sigmacube.core.progress import Progress
 
 __all__ = ["quiet", "note", "log_as_notes", "progress", "working", "table"]
 
@@ -59,7 +61,7 @@ def table(rows: Iterable[tuple[str, str]], *, title: str | None = None, err: boo
 
 
 @contextmanager
-def progress(label: str, *, unit: str = "windows") -> Iterator[Callable[[int, int], None] | None]:
+def progress(label: str, *, unit: str = "windows") -> Iterator[Progress | None]:
     """Yield a function ``(done, total)`` that moves a bar with a rate and the time left.
 
     None where nobody would see it: with ``--quiet``, or when standard error is no terminal.
@@ -99,23 +101,16 @@ def working(label: str) -> Iterator[None]:
 
 
 def _bar(console: Any) -> Any:
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        SpinnerColumn,
-        TextColumn,
-        TimeRemainingColumn,
-    )
+    from rich import progress as parts
 
-    return Progress(
-        SpinnerColumn(),
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[rate]}"),
-        TimeRemainingColumn(),
-        TextColumn("left"),
+    return parts.Progress(
+        parts.SpinnerColumn(),
+        parts.TextColumn("{task.description}"),
+        parts.BarColumn(),
+        parts.MofNCompleteColumn(),
+        parts.TextColumn("{task.fields[rate]}"),
+        parts.TimeRemainingColumn(),
+        parts.TextColumn("left"),
         console=console,
         transient=True,
     )

@@ -8,11 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from sigmacube.core.card import Card, size_of, span_of
+
 __all__ = ["Cube"]
 
 
 @dataclass(frozen=True, eq=False)
-class Cube:
+class Cube(Card):
     """A cube of values (row, col, band) with its wavelengths, mask and metadata.
 
     Parameters
@@ -44,9 +46,11 @@ class Cube:
     (4, 5, 3)
     >>> cube.nearest_band(560.0)
     1
-    >>> values, mask = cube.block(slice(1, 3), slice(0, 5))
-    >>> values.shape, mask
-    ((2, 5, 3), None)
+    >>> cube
+    <Cube>
+      size                4 × 5 pixels, 3 bands
+      wavelengths         450 to 650 nm
+      values              float64
     """
 
     values: np.ndarray
@@ -66,6 +70,18 @@ class Cube:
                 "bands. There must be one per band."
             )
 
+    def _facts(self) -> dict[str, str]:
+        metadata = self.metadata
+        facts = {"size": size_of(self.shape)} | span_of(self.wavelengths)
+        unit = str(metadata.get("units") or "")
+        named = " ".join(part for part in (str(metadata.get("name") or ""), unit) if part != "1")
+        facts["values"] = f"{self.values.dtype} {named}".strip()
+        if self.mask is not None:
+            facts["valid"] = f"{100 * float(np.mean(self.mask)):.3g} % of elements"
+        if metadata.get("source"):
+            facts["source"] = str(metadata["source"])
+        return facts
+
     @property
     def shape(self) -> tuple[int, int, int]:
         """(rows, cols, bands)."""
@@ -78,13 +94,23 @@ class Cube:
         return self.values.dtype
 
     def block(self, rows: slice, cols: slice) -> tuple[np.ndarray, np.ndarray | None]:
-        """Return values and mask of some rows and columns; see `sigmacube.io.source.Source`."""
+        """Return values and mask of some rows and columns; nothing is copied.
+
+        Examples
+        --------
+        >>> import numpy as np, sigmacube as sc
+        >>> values, mask = sc.Cube(np.zeros((4, 5, 2))).block(slice(1, 3), slice(0, 5))
+        >>> values.shape, mask
+        ((2, 5, 2), None)
+        """
         if self.mask is None:
             return self.values[rows, cols], None
-        mask = self.mask.reshape((1,) * (3 - self.mask.ndim) + self.mask.shape)
-        own = [slice(None) if size == 1 else part
-               for size, part in zip(mask.shape, (rows, cols), strict=False)]  # fmt: skip
-        return self.values[rows, cols], mask[tuple(own)]
+        whole = slice(None)
+        own = [
+            whole if size == 1 else part
+            for size, part in zip(self.mask.shape, (rows, cols), strict=False)
+        ]
+        return self.values[rows, cols], self.mask[tuple(own)]
 
     def nearest_band(self, wavelength: float) -> int:
         """Return the index of the band whose centre is nearest to ``wavelength`` (nm)."""

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from sigmacube import pipeline, synthetic
+from sigmacube import api, synthetic
+from sigmacube.console import progress
+from sigmacube.io.atomic import staged
 from sigmacube.show import plots
 
 if TYPE_CHECKING:
@@ -100,26 +101,15 @@ def run(
         f"noise σ {NOISE_STD:g} in reflectance."
     )
     start = time.perf_counter()
-    result = _denoise(noisy, console)
+    with progress("Denoising") as report:
+        result = api.denoise(noisy, NOISE_STD, progress=report)
     seconds = time.perf_counter() - start
     found = _compare(truth, noisy, result, seconds, out)
     result.save(found.result_path, overwrite=True)
-    _save(_picture(truth, noisy, result, found), found.picture_path)
+    with staged([found.picture_path], overwrite=True) as (picture,):
+        _picture(truth, noisy, result, found).savefig(picture, format="png", dpi=170)
     _print(found, console)
     return found
-
-
-def _denoise(noisy: Cube, console: Console) -> DenoisedCube:
-    """Denoise with a progress bar."""
-    quiet = not console.is_terminal
-    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console, transient=True, disable=quiet) as progress:
-        task = progress.add_task("Denoising", total=None)
-
-        def report(done: int, total: int) -> None:
-            progress.update(task, completed=done, total=total)
-
-        return pipeline.denoise(noisy, NOISE_STD, progress=report)
 
 
 def _compare(
@@ -221,10 +211,3 @@ def _ring(ax: Axes, row: int, col: int) -> None:
 
 def _rms(values: np.ndarray) -> float:
     return float(np.sqrt(np.mean(np.square(values))))
-
-
-def _save(figure: Figure, path: Path) -> None:
-    """Write the picture under its final name only when it is whole."""
-    part = path.with_suffix(".part")
-    figure.savefig(part, format="png", dpi=170)
-    part.replace(path)

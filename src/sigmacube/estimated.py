@@ -7,14 +7,16 @@ from typing import Any
 
 import numpy as np
 
+from sigmacube.core.card import Card, size_of, span_of, spread_of
 from sigmacube.core.errors import Errors
+from sigmacube.core.levels import half_width
 from sigmacube.core.lowrank.functionals import Weights
 from sigmacube.core.lowrank.regions import SpectralCovariance
 
 __all__ = ["EstimatedCube"]
 
 
-class EstimatedCube:
+class EstimatedCube(Card):
     """Base of cubes that hold an estimate, its standard deviation and an error model."""
 
     estimate: np.ndarray
@@ -30,17 +32,19 @@ class EstimatedCube:
     error_model: Errors | None
     """Covariances of the errors; None when it was not kept."""
 
+    def _facts(self) -> Mapping[str, str]:
+        facts = {"size": size_of(self.estimate.shape)} | span_of(self.wavelengths)
+        if isinstance(self.std, np.ndarray):
+            facts["σ of the estimate"] = spread_of(self.std)
+        return facts
+
     def has_values(self) -> np.ndarray:
         """Return (band,) True for bands with any value that is not masked."""
         return np.asarray(np.isfinite(self.estimate).any(axis=(0, 1)))
 
     def interval(self, level: float = 0.95) -> tuple[np.ndarray, np.ndarray]:
         """Return the bounds (low, high) of the central interval at ``level``, between 0 and 1."""
-        if not 0 < level < 1:
-            raise ValueError(f"Invalid level {level}. It must be between 0 and 1.")
-        from scipy.special import ndtri
-
-        half = ndtri((1 + level) / 2) * self.known_std()
+        half = half_width(level) * self.known_std()
         return self.estimate - half, self.estimate + half
 
     def functional_std(self, weights: Weights) -> float:

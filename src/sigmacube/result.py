@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sigmacube.core.lowrank.functionals import ErrorModel
 from sigmacube.estimated import EstimatedCube
 
 if TYPE_CHECKING:
@@ -68,7 +67,7 @@ class DenoisedCube(EstimatedCube):
     """The input's metadata, unchanged (see `sigmacube.Cube`)."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     """The options that made this result, JSON-like, with the version and the noise's origin."""
-    error_model: ErrorModel | None = None
+    error_model: Any = None
     """What `functional_std` and `spectral_cov` need; None when it was not kept."""
     filled_bands: np.ndarray | None = None
     """(band,) True for bands with any value, where this is part of a scene or is not in memory."""
@@ -180,7 +179,17 @@ class DenoisedCube(EstimatedCube):
 
         return plots.spectrum(self, row=row, col=col, **options)
 
+    def _facts(self) -> Mapping[str, str]:
+        from sigmacube.show.key_figures import key_figures
+
+        return key_figures(self)
+
+    def _notes(self) -> Sequence[str]:
+        from sigmacube.show.key_figures import caveats_of
+
+        return caveats_of(self)
+
     def _repr_html_(self) -> str:
-        from sigmacube.show.summary import repr_html
+        from sigmacube.show.key_figures import repr_html
 
         return repr_html(self)

@@ -9,10 +9,10 @@ import numpy as np
 from sigmacube.core.parallel import ParallelMap
 from sigmacube.core.validity import valid_elements
 from sigmacube.core.whitening import SEGMENT, Noise
-from sigmacube.core.windows import WindowGrid
 from sigmacube.noise.signal_noise import SignalNoise
+from sigmacube.survey import Source, Survey
 
-__all__ = ["Scene"]
+__all__ = ["Scene", "SceneBlock"]
 
 # Rows that are whitened at a time.
 STRIP = 8
@@ -20,9 +20,45 @@ STRIP = 8
 
 @dataclass(frozen=True, eq=False)
 class Scene:
-    """What is solved: the valid parts of a cube or of a block of it, with noise and windows.
+    """A cube as the windows see it: in the bands that hold data, with its noise, by block."""
 
-    Whitening works in segments of columns, so a block may hold more columns than its windows cover.
+    source: Source
+    survey: Survey
+
+    def load(self, rows: slice, cols: slice) -> SceneBlock:
+        """Read a block, with whole segments of columns where whitening must round alike."""
+        wide = self.extent(rows, cols)[1]
+        values, mask = self.source.block(rows, wide)
+        side = cols.start - wide.start
+        return SceneBlock.create(
+            values,
+            mask,
+            bands=self.survey.bands,
+            noise=self.survey.model,
+            cols=slice(side, side + cols.stop - cols.start),
+            signal_noise=self.survey.signal_noise,
+            striped=self.survey.striped(rows, wide),
+        )
+
+    def over_noise(self, rows: slice, cols: slice) -> tuple[np.ndarray, np.ndarray]:
+        """Return values over their noise std, and which of them are there, of a block."""
+        block = self.load(rows, cols)
+        there = block.valid[..., None]
+        return block.scaled(), there if block.missing is None else there & ~block.missing
+
+    def extent(self, rows: slice, cols: slice) -> tuple[slice, slice]:
+        """Return the rows and columns that `load` reads for a block."""
+        if self.survey.model.is_diagonal and self.survey.signal_noise is None:
+            return rows, cols
+        left = cols.start - cols.start % SEGMENT
+        return rows, slice(left, min(cols.stop + -cols.stop % SEGMENT, self.survey.shape[1]))
+
+
+@dataclass(frozen=True, eq=False)
+class SceneBlock:
+    """What is solved: the valid parts of some rows and columns, with their noise.
+
+    Whitening works in segments of columns, so it may hold more columns than were asked for.
     """
 
     values: np.ndarray
@@ -35,10 +71,8 @@ class Scene:
     """(row, col, band) True for the missing values of valid pixels; None where there are none."""
     noise: Noise
     """Noise of these bands."""
-    grid: WindowGrid
-    """Windows over these bands."""
     cols: slice
-    """Columns that the grid covers."""
+    """Columns that were asked for."""
     all_scale: np.ndarray | None = None
     """(row, col) factor of every pixel on its noise; None where all are alike."""
     all_lacking: np.ndarray | None = None
@@ -52,11 +86,10 @@ class Scene:
         *,
         bands: np.ndarray,
         noise: Noise,
-        grid: WindowGrid,
         cols: slice = slice(None),
         signal_noise: SignalNoise | None = None,
         striped: np.ndarray | None = None,
-    ) -> Scene:
+    ) -> SceneBlock:
         """Settle what is valid; ``striped`` elements (row, col, band) count as missing."""
         kept = valid_elements(values, mask)
         if len(bands) < values.shape[2]:
@@ -72,7 +105,7 @@ class Scene:
         if striped is not None:
             striped = striped & valid[..., None]
             missing = striped if missing is None else striped | missing
-        return cls(values, bands, valid, missing, noise, grid, cols, scale, lacking)
+        return cls(values, bands, valid, missing, noise, cols, scale, lacking)
 
     @property
     def valid(self) -> np.ndarray:
@@ -131,7 +164,7 @@ class Scene:
     ) -> np.ndarray:
         """Return an array of the valid bands as one like the input, NaN where it is masked.
 
-        ``part`` are the rows and columns of the grid's pixels that the array holds.
+        ``part`` are the rows and columns of the block that the array holds.
         """
         if self.pixel_scale is not None:
             array = array * self.pixel_scale[part][..., None]

@@ -1,38 +1,28 @@
 """What must be known of the whole scene before a part of it can be solved.
 
-Windows are local; four things are not: which bands hold data, the noise, the directions that start
-the eigensolver, and how the noise in kept components is correlated between windows. A `Survey`
-holds them. It comes from one pass over the scene, piece by piece, and is the same whether the scene
-lies in memory or in a file.
+Windows are local; some things are not: which bands hold data, the noise, striped lines, and what
+the estimator learns of the whole scene. A `Survey` holds them. It comes from passes over the scene,
+block by block, and is the same whether the scene lies in memory or in a file.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import json
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, reduce
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
-from sigmacube.core.lowrank.overlap import NoiseCorrelation
-from sigmacube.core.validity import NO_VALUE, check_values, valid_elements
+from sigmacube._version import __version__
+from sigmacube.core.validity import NO_VALUE, check_values, mean_spectrum, valid_elements
 from sigmacube.core.whitening import Noise
-from sigmacube.core.windows import WindowGrid, WindowSpec
+from sigmacube.core.windows import WindowGrid
 from sigmacube.noise.signal_noise import SignalNoise
+from sigmacube.settings import Settings
 
-__all__ = [
-    "Coverage",
-    "Read",
-    "SettledNoise",
-    "Survey",
-    "find_coverage",
-    "noise_sample",
-    "reader",
-]
-
-Read = Callable[[slice, slice], tuple[np.ndarray, np.ndarray | None]]
-"""Returns values (row, col, band) of a block, and their mask: True where valid, or None."""
+__all__ = ["Presence", "SettledNoise", "Source", "Survey", "find_presence", "settle_noise"]
 
 # Elements that are looked at together when the whole scene is streamed: 32 MB of float64.
 STREAMED = 4_000_000
@@ -41,6 +31,20 @@ STREAMED = 4_000_000
 # of regions are multiples of the windows that estimators look at.
 MOSAIC = 400
 REGIONS = 4
+_NOISE_PARTS = ("gain", "offset", "reference", "correlation")
+
+
+class Source(Protocol):
+    """A cube that can be read by block: `sigmacube.Cube` in memory, or one in a file."""
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """(rows, cols, bands)."""
+        ...
+
+    def block(self, rows: slice, cols: slice) -> tuple[np.ndarray, np.ndarray | None]:
+        """Return values (row, col, band) and their mask: True where valid, None where all are."""
+        ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,6 +58,28 @@ class SettledNoise:
     description: Mapping[str, Any] = field(default_factory=dict)
     """JSON-like: kind of noise, and what was found along the way."""
 
+    def to_arrays(self) -> dict[str, Any]:
+        """Return the noise as arrays."""
+        arrays: dict[str, Any] = {
+            "noise_source": self.source,
+            "noise_model": json.dumps(dict(self.description)),
+        }
+        if not isinstance(self.model, SignalNoise):
+            return {**arrays, "noise": self.model}
+        parts = {part: getattr(self.model, part) for part in _NOISE_PARTS}
+        return arrays | {f"noise_{k}": v for k, v in parts.items() if v is not None}
+
+    @classmethod
+    def from_arrays(cls, found: Mapping[str, np.ndarray]) -> SettledNoise:
+        """Return the noise that `to_arrays` gave."""
+        model: float | np.ndarray | SignalNoise
+        if "noise" in found:
+            model = float(found["noise"]) if found["noise"].ndim == 0 else found["noise"]
+        else:
+            parts: Any = {part: found.get(f"noise_{part}") for part in _NOISE_PARTS}
+            model = SignalNoise(**parts)
+        return cls(model, str(found["noise_source"]), json.loads(str(found["noise_model"])))
+
 
 @dataclass(frozen=True, eq=False)
 class Survey:
@@ -61,37 +87,26 @@ class Survey:
 
     shape: tuple[int, int, int]
     """Shape of the cube (rows, cols, bands)."""
-    coverage: Coverage
+    presence: Presence
     """Which values are there."""
     settled: SettledNoise
     """Noise of all bands."""
-    window: WindowSpec
-    step: WindowSpec
-    start: np.ndarray | None = None
-    """(bands, k) directions that dominate the scene, where the eigensolver starts."""
+    settings: Settings
+    """How the scene is solved."""
     stripes: tuple[np.ndarray, np.ndarray] | None = None
     """(cols, bands with data) and (rows, bands with data) True for striped columns and rows."""
-    correlation: NoiseCorrelation | None = None
-    """How kept components of pure noise are correlated; None where none are kept."""
-
-    def expected_rank(self, rank: int | str) -> int:
-        """Return the rank that most windows will not exceed, to plan memory with."""
-        if isinstance(rank, int):
-            return rank
-        if self.start is not None:
-            return self.start.shape[1]
-        smaller = min(self.grid.rows.size * self.grid.cols.size, self.grid.bands.size)
-        return max(smaller // 8, min(smaller, 10))
+    learnt: Mapping[str, np.ndarray] = field(default_factory=dict)
+    """What the estimator has learnt of the whole scene, by name."""
 
     @cached_property
     def bands(self) -> np.ndarray:
         """Indices of the bands that hold valid values."""
-        return self.coverage.bands
+        return self.presence.bands
 
     @property
     def incomplete(self) -> bool:
         """Whether values are missing, or are set aside as striped."""
-        return self.coverage.incomplete or self.stripes is not None
+        return self.presence.incomplete or self.stripes is not None
 
     def striped(self, rows: slice, cols: slice) -> np.ndarray | None:
         """Return (row, col, band with data) True for elements of striped lines in a block."""
@@ -119,9 +134,8 @@ class Survey:
     @cached_property
     def grid(self) -> WindowGrid:
         """All windows of the scene."""
-        grid = WindowGrid.create(
-            (*self.shape[:2], len(self.bands)), window=self.window, step=self.step
-        )
+        window, step = self.settings.window, self.settings.step
+        grid = WindowGrid.create((*self.shape[:2], len(self.bands)), window=window, step=step)
         if not self.model.is_diagonal and len(grid.bands) > 1:
             raise ValueError(
                 f"Invalid window of {grid.bands.size} bands with a noise covariance. Windows must "
@@ -129,30 +143,42 @@ class Survey:
             )
         return grid
 
+    def record(self) -> dict[str, Any]:
+        """Return the settings that go with a result: those asked for, and what came of them."""
+        axes = (self.grid.rows, self.grid.cols, self.grid.bands)
+        asked = self.settings.to_dict()
+        asked.pop("uncertainty")
+        return asked | {
+            "window": list(self.grid.window),
+            "step": [axis.step for axis in axes],
+            "noise_source": self.settled.source,
+            "noise_model": dict(self.settled.description),
+            "version": __version__,
+        }
 
-def reader(values: np.ndarray, mask: np.ndarray | None) -> Read:
-    """Return what reads blocks of an array.
+    def to_arrays(self) -> dict[str, Any]:
+        """Return the survey as arrays, without its settings."""
+        arrays = {"shape": self.shape, **self.presence.to_arrays(), **self.settled.to_arrays()}
+        if self.stripes is not None:
+            arrays["columns"], arrays["rows"] = self.stripes
+        return arrays | {f"learnt_{name}": value for name, value in self.learnt.items()}
 
-    Examples
-    --------
-    >>> import numpy as np
-    >>> block, mask = reader(np.zeros((4, 5, 2)), None)(slice(1, 3), slice(0, 5))
-    >>> block.shape, mask
-    ((2, 5, 2), None)
-    """
-
-    def read(rows: slice, cols: slice) -> tuple[np.ndarray, np.ndarray | None]:
-        if mask is None:
-            return values[rows, cols], None
-        own = [slice(None) if size == 1 else part
-               for size, part in zip(mask.shape, (rows, cols), strict=False)]  # fmt: skip
-        return values[rows, cols], mask[tuple(own)]
-
-    return read
+    @classmethod
+    def from_arrays(cls, found: Mapping[str, np.ndarray], settings: Settings) -> Survey:
+        """Return the survey that `to_arrays` gave."""
+        rows, cols, bands = (int(size) for size in found["shape"])
+        return cls(
+            (rows, cols, bands),
+            Presence(found["alive"], int(found["fewest"])),
+            SettledNoise.from_arrays(found),
+            settings,
+            (found["columns"], found["rows"]) if "columns" in found else None,
+            {k.removeprefix("learnt_"): v for k, v in found.items() if k.startswith("learnt_")},
+        )
 
 
 @dataclass(frozen=True, eq=False)
-class Coverage:
+class Presence:
     """Which values of a scene, or of a part of it, are there."""
 
     alive: np.ndarray
@@ -161,7 +187,7 @@ class Coverage:
     """Valid values of the valid pixel that has the fewest."""
 
     @classmethod
-    def look(cls, values: np.ndarray, mask: np.ndarray | None) -> Coverage:
+    def look(cls, values: np.ndarray, mask: np.ndarray | None) -> Presence:
         """Look at a block."""
         check_values(values)
         valid = valid_elements(values, mask)
@@ -169,9 +195,9 @@ class Coverage:
         fewest = int(counts.min(initial=values.shape[2], where=counts > 0))
         return cls(np.asarray(valid.any(axis=(0, 1))), fewest)
 
-    def joined(self, other: Coverage) -> Coverage:
-        """Return the coverage of two parts."""
-        return Coverage(self.alive | other.alive, min(self.fewest, other.fewest))
+    def joined(self, other: Presence) -> Presence:
+        """Return what is there in two parts."""
+        return Presence(self.alive | other.alive, min(self.fewest, other.fewest))
 
     @property
     def bands(self) -> np.ndarray:
@@ -186,21 +212,26 @@ class Coverage:
         """Whether valid pixels miss values in bands that hold data."""
         return self.fewest < int(np.count_nonzero(self.alive))
 
+    def to_arrays(self) -> dict[str, Any]:
+        """Return it as arrays."""
+        return {"alive": self.alive, "fewest": self.fewest}
 
-def find_coverage(read: Read, shape: tuple[int, int, int]) -> Coverage:
+
+def find_presence(source: Source) -> Presence:
     """Look at a whole scene, strip by strip.
 
     Examples
     --------
-    >>> import numpy as np
+    >>> import numpy as np, sigmacube as sc
     >>> values = np.ones((2, 2, 3))
     >>> values[..., 1] = np.nan
-    >>> found = find_coverage(reader(values, None), values.shape)
+    >>> found = find_presence(sc.Cube(values))
     >>> found.bands, found.incomplete
     (array([0, 2]), False)
     """
-    found = [Coverage.look(*read(rows, slice(0, shape[1]))) for rows in strips(shape)]
-    return reduce(Coverage.joined, found)
+    whole = slice(0, source.shape[1])
+    found = [Presence.look(*source.block(rows, whole)) for rows in strips(source.shape)]
+    return reduce(Presence.joined, found)
 
 
 def strips(shape: tuple[int, int, int]) -> Iterator[slice]:
@@ -208,6 +239,38 @@ def strips(shape: tuple[int, int, int]) -> Iterator[slice]:
     height = max(1, STREAMED // (shape[1] * shape[2]))
     for start in range(0, shape[0], height):
         yield slice(start, min(start + height, shape[0]))
+
+
+def settle_noise(
+    source: Source,
+    noise: float | np.ndarray | str | SignalNoise | None,
+    settings: Settings,
+    *,
+    impulses: bool = False,
+    workers: int | None = None,
+) -> SettledNoise:
+    """Return the noise to use, estimating it where it is not given.
+
+    Large scenes are looked at in part, see `noise_sample`. Estimators know whole spectra only:
+    missing values, and with ``impulses`` whatever stands out from its neighbours, are filled with
+    neighbouring values for them.
+    """
+    if noise is not None and not isinstance(noise, str | SignalNoise):
+        value = np.asarray(noise, dtype=np.float64)
+        return SettledNoise(float(value) if value.ndim == 0 else value.copy(), "given")
+    values, mask = noise_sample(source)
+    if isinstance(noise, SignalNoise):
+        noise = noise.at(mean_spectrum(values, np.any(valid_elements(values, mask), axis=2)))
+        return SettledNoise(noise, "given", {"kind": "signal-dependent"})
+    from sigmacube.noise.estimation import fit_noise
+    from sigmacube.noise.filling import whole_spectra
+
+    values, mask = whole_spectra(values, mask, impulses=impulses)
+    found = fit_noise(values, noise, mask=mask, workers=workers)
+    window, bands = settings.window, source.shape[2]
+    if isinstance(window, tuple) and len(window) == 3 and window[2] not in (None, bands):
+        found = found.independent()
+    return SettledNoise(found.model, found.source, found.summary())
 
 
 def noise_regions(shape: tuple[int, int, int]) -> list[list[tuple[slice, slice]]]:
@@ -218,12 +281,12 @@ def noise_regions(shape: tuple[int, int, int]) -> list[list[tuple[slice, slice]]
     return [[(r, c) for c in cols] for r in rows]
 
 
-def noise_sample(read: Read, shape: tuple[int, int, int]) -> tuple[np.ndarray, np.ndarray | None]:
+def noise_sample(source: Source) -> tuple[np.ndarray, np.ndarray | None]:
     """Return values and mask of what the noise is estimated on: all, or a mosaic of regions."""
-    regions = noise_regions(shape)
+    regions = noise_regions(source.shape)
     if len(regions) == len(regions[0]) == 1:
-        return read(*regions[0][0])
-    blocks = [[_with_mask(*read(*region)) for region in line] for line in regions]
+        return source.block(*regions[0][0])
+    blocks = [[_with_mask(*source.block(*region)) for region in line] for line in regions]
     values = np.concatenate([np.concatenate([b[0] for b in line], axis=1) for line in blocks])
     mask = np.concatenate([np.concatenate([b[1] for b in line], axis=1) for line in blocks])
     return values, None if mask.all() else mask

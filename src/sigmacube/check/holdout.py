@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,23 +14,26 @@ from scipy.special import ndtri
 from sigmacube.check.hidden_elements import predict_hidden, stride_of_windows
 from sigmacube.check.leave_one_out import Predicted, SolvedScene, Window, partition, predict
 from sigmacube.check.scores import Look, Tally, brightness, noise_lag1
+from sigmacube.core.card import Card
+from sigmacube.core.levels import LEVELS
 from sigmacube.core.parallel import ParallelMap, parallel
 from sigmacube.core.validity import valid_elements
 from sigmacube.core.windows import WindowGrid
+from sigmacube.cube import Cube
+from sigmacube.io.dataarray import as_cube
 from sigmacube.noise.estimation import SPATIALLY_CORRELATED, spatial_warning
-from sigmacube.pipeline import as_cube, denoise, joint_mask
+from sigmacube.pipeline import denoise_cube
 from sigmacube.result import DenoisedCube
-from sigmacube.survey import Read, reader
+from sigmacube.settings import Settings
+from sigmacube.survey import Source
 
 if TYPE_CHECKING:
     import xarray as xr
     from matplotlib.figure import Figure
 
-    from sigmacube.cube import Cube
 
 __all__ = ["Holdout", "holdout"]
 
-LEVELS = (0.5, 0.68, 0.9, 0.95, 0.99)
 # Windows whose predictions are in memory at a time.
 BATCH = 64
 # What counts as calibrated, at 95 and at 50 %.
@@ -57,7 +60,7 @@ class BrightnessClass:
 
 
 @dataclass(frozen=True, eq=False)
-class Holdout:
+class Holdout(Card):
     """How often predictions of elements from all others fell inside their intervals.
 
     It tests the noise and the fit outside the signal space; the two autocorrelations test whether
@@ -99,6 +102,18 @@ class Holdout:
     """Factor on σ at which 95 % intervals would cover 95 %."""
     wavelengths: np.ndarray | None = None
     """(band,) band centres in nm."""
+
+    def _facts(self) -> Mapping[str, str]:
+        shares = (f"{100 * p:g} %: {100 * share:.1f} %" for p, share in self.coverage.items())
+        return {
+            "coverage": ", ".join(shares),
+            "error / σ (rms)": f"{self.z_std:.3f}",
+            "elements": f"{self.n_elements:,} ({self.method})",
+            "noise": self.noise_source,
+        }
+
+    def _notes(self) -> Sequence[str]:
+        return (self.verdict,)
 
     @property
     def trusted(self) -> bool:
@@ -202,9 +217,9 @@ class Holdout:
 
     def plot(self) -> Figure:
         """Draw the calibration curve, coverage by band and coverage by brightness."""
-        from sigmacube.show.holdout_figure import draw
+        from sigmacube.show import plots
 
-        return draw(self)
+        return plots.holdout_figure(self)
 
 
 def holdout(
@@ -262,16 +277,17 @@ def holdout(
     False
     """
     check_request(method, share)
-    source = as_cube(cube)
-    mask = joint_mask(source, options.get("mask"))
+    workers, noise = options.pop("workers", None), options.pop("noise", None)
+    source = as_cube(cube, options.pop("mask", None))
+    mask = source.mask
     if result is None:
-        result = denoise(source, **{"uncertainty": False, **options})
+        settings = Settings(**{"uncertainty": False, **options})
+        result = denoise_cube(source, noise, settings, workers=workers)
     errors = result.error_model
     if errors is None:
         raise ValueError("Invalid result: its window factors were not kept. Denoise it anew.")
-    read = reader(source.values, mask)
     check = Check.create(
-        read, errors.factors.grid, source.shape, errors.bands, method=method, share=share, rng=rng
+        source, errors.factors.grid, source.shape, errors.bands, method=method, share=share, rng=rng
     )
     scene = SolvedScene.create(
         source.values, result.estimate, errors, result.rejected,
@@ -281,15 +297,15 @@ def holdout(
         source.values[..., errors.bands], valid_elements(source.values, mask)[..., errors.bands]
     )
     scale = None if errors.band_scale is None else errors.band_scale[errors.bands]
-    with parallel(options.get("workers")) as run:
+    with parallel(workers) as run:
         check.add(scene, light, run, scale)
     pixels = errors.pixel_scale
     return check.concluded(
-        read,
+        source,
         errors.factors.noise.std,
         ranks=result.ranks,
         noise_source=str(result.settings.get("noise_source", "given")),
-        scale=None if pixels is None else reader(pixels[..., None], None),
+        scale=None if pixels is None else Cube(pixels[..., None]),
         impulses=result.rejected is not None,
         wavelengths=source.wavelengths,
     )
@@ -315,7 +331,7 @@ class Check:
     @classmethod
     def create(
         cls,
-        read: Read,
+        source: Source,
         grid: WindowGrid,
         shape: tuple[int, int, int],
         bands: np.ndarray,
@@ -325,7 +341,7 @@ class Check:
         rng: int | np.random.Generator,
     ) -> Check:
         """Look at the whole scene and get ready to count."""
-        look = Look.over(read, shape, bands)
+        look = Look.over(source, shape, bands)
         sides = [len(partition(axis)) for axis in (grid.rows, grid.cols, grid.bands)]
         tally = Tally(sides[0] * sides[1], sides[2], len(bands), LEVELS, look.edges)
         seed = rng if isinstance(rng, int) else int(rng.integers(2**63))
@@ -372,12 +388,12 @@ class Check:
 
     def concluded(
         self,
-        read: Read,
+        source: Source,
         std: np.ndarray,
         *,
         ranks: np.ndarray,
         noise_source: str,
-        scale: Read | None,
+        scale: Source | None,
         impulses: bool,
         wavelengths: np.ndarray | None,
     ) -> Holdout:
@@ -405,7 +421,7 @@ class Check:
             removed_lag1=tally.removed_lag1,
             weakest_lag1=tally.weakest_lag1,
             noise_lag1=noise_lag1(
-                read, self.shape, self.bands[varied], std[varied], scale=scale, impulses=impulses
+                source, self.shape, self.bands[varied], std[varied], scale=scale, impulses=impulses
             ),
             copied_pixels=self.look.copies,
             median_rank=float(np.median(ranks)),

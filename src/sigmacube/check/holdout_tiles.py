@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -15,25 +16,21 @@ from sigmacube.check.leave_one_out import SolvedScene, partition
 from sigmacube.check.scores import brightness
 from sigmacube.core.lowrank.functionals import ErrorModel
 from sigmacube.core.parallel import ParallelMap, default_workers, parallel
+from sigmacube.core.progress import Progress
 from sigmacube.core.validity import valid_elements
 from sigmacube.core.windows import Axis
+from sigmacube.estimators import estimator
 from sigmacube.io.source import Source
 from sigmacube.io.watch import check_unchanged, stamp
-from sigmacube.pipeline import (
-    Options,
-    per_window,
-    pixel_scales,
-    sets_aside,
-    solve_part,
-    take_survey,
-)
+from sigmacube.pipeline import denoise_region, survey_scene
+from sigmacube.scene import Scene
+from sigmacube.settings import Settings
 from sigmacube.survey import Survey
 from sigmacube.tiles.plan import Tile, choose_tile, parse_memory, parse_tile
 from sigmacube.tiles.run import DEFAULT_MEMORY
 
 __all__ = ["holdout_file"]
 
-Progress = Callable[[int, int], None]
 Span = tuple[int, int]
 
 
@@ -88,31 +85,30 @@ def holdout_file(
     True
     """
     check_request(method, share)
-    chosen = Options(**{**options, "uncertainty": False})
+    chosen = Settings(**{**options, "uncertainty": False})
     budget = parse_memory(DEFAULT_MEMORY if memory is None else memory)
     sides = None if tile is None else parse_tile(tile)
     threads = default_workers() if workers is None else workers
     opened = io.open_source(source, mask=mask, **(reading or {}))
     former = stamp(opened)
     with parallel(threads) as run:
-        survey = take_survey(opened.block, opened.shape, noise, chosen, run, workers=threads)
+        survey = survey_scene(opened, noise, chosen, run, workers=threads)
         if sides is None or memory is not None:
-            rank, size = survey.expected_rank(chosen.rank), opened.dtype.itemsize
-            fitting = choose_tile(survey, rank, size, budget)
+            fitting = choose_tile(survey, opened.dtype.itemsize, budget)
             sides = sides or fitting
         check = Check.create(
-            opened.block, survey.grid, survey.shape, survey.bands,
+            opened, survey.grid, survey.shape, survey.bands,
             method=method, share=share, rng=rng,
         )  # fmt: skip
-        ranks = _add_tiles(check, opened, survey, chosen, sides, run, progress)
+        ranks = _add_tiles(check, opened, survey, sides, run, progress)
         check_unchanged(opened, former)
         return check.concluded(
-            opened.block,
+            opened,
             survey.model.std,
             ranks=ranks,
             noise_source=survey.settled.source,
-            scale=pixel_scales(opened.block, survey),
-            impulses=sets_aside(chosen),
+            scale=_pixel_scales(opened, survey),
+            impulses=estimator(chosen).sets_aside,
             wavelengths=opened.wavelengths,
         )
 
@@ -121,35 +117,36 @@ def _add_tiles(
     check: Check,
     opened: Source,
     survey: Survey,
-    options: Options,
     sides: tuple[int, int],
     run: ParallelMap,
     progress: Progress | None,
 ) -> np.ndarray:
     """Count all tiles; return the ranks of all windows."""
-    grid = survey.grid
+    grid, aside = survey.grid, estimator(survey.settings).sets_aside
     ranks = np.zeros(grid.shape if len(grid.bands) > 1 else grid.shape[:2], dtype=np.int64)
     lines = [list(_spans(axis, side)) for axis, side in
              zip((grid.rows, grid.cols), sides, strict=True)]  # fmt: skip
     places = list(product(*lines))
     for number, ((rows, own_rows), (cols, own_cols)) in enumerate(places):
-        part = solve_part(opened.block, survey, options, run, rows=rows, cols=cols)
+        part = denoise_region(opened, survey, run, rows=rows, cols=cols)
+        errors: Any = part.errors
+        factors = errors.factors
         own = Tile(number, own_rows, own_cols)
-        here = own.windows_in(grid, part.factors.grid)
+        here = own.windows_in(grid, part.grid)
         there = tuple(slice(*ends) for ends in own.windows(grid))
-        ranks[there] = per_window(part.factors.ranks)[here]
+        ranks[there] = part.ranks[here]
         # The windows that lie in these rows and columns, of those that were solved.
         inner = [
             (int(np.searchsorted(axis.starts + axis.origin, ends[0])),
              int(np.searchsorted(axis.starts + axis.origin, ends[1] - axis.size, "right")))
-            for axis, ends in ((part.factors.grid.rows, rows), (part.factors.grid.cols, cols))
+            for axis, ends in ((part.grid.rows, rows), (part.grid.cols, cols))
         ]  # fmt: skip
         errors = ErrorModel(
-            part.factors.select(*inner), None, survey.bands, survey.shape[2], part.noise_scale
+            factors.select(*inner), None, survey.bands, survey.shape[2], part.noise_scale
         )
         values, mask = opened.block(slice(*rows), slice(*cols))
         scene = SolvedScene.create(
-            values, part.estimate, errors, part.left_out if sets_aside(options) else None,
+            values, part.estimate, errors, part.left_out if aside else None,
             mask=mask, varied=check.look.varied,
         )  # fmt: skip
         there_bands = valid_elements(values, mask)[..., survey.bands]
@@ -157,6 +154,27 @@ def _add_tiles(
         if progress is not None:
             progress(number + 1, len(places))
     return ranks
+
+
+@dataclass(frozen=True, eq=False)
+class _PixelScales:
+    """Factors (row, col, 1) of the pixels of a scene on their noise, read by block."""
+
+    scene: Scene
+    shape: tuple[int, int, int]
+
+    def block(self, rows: slice, cols: slice) -> tuple[np.ndarray, np.ndarray | None]:
+        """Return the factors of a block."""
+        found = self.scene.load(rows, cols).pixel_scale
+        assert found is not None
+        return found[..., None], None
+
+
+def _pixel_scales(opened: Source, survey: Survey) -> _PixelScales | None:
+    """Return what reads the factors of pixels on their noise; None where all are one."""
+    if survey.signal_noise is None:
+        return None
+    return _PixelScales(Scene(opened, survey), (*survey.shape[:2], 1))
 
 
 def _spans(axis: Axis, side: int) -> Iterator[tuple[Span, Span]]:

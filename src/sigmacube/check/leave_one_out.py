@@ -22,6 +22,8 @@ from sigmacube.core.lowrank.patch_variance import residual_share
 from sigmacube.core.validity import valid_elements
 from sigmacube.core.whitening import Noise
 from sigmacube.core.windows import Axis
+from sigmacube.cube import Cube
+from sigmacube.result import DenoisedCube
 
 __all__ = [
     "Predicted",
@@ -285,3 +287,16 @@ def _image_lag1(image: np.ndarray, inside: np.ndarray) -> float:
         pairs += int(np.count_nonzero(inside[a] & inside[b]))
     power = float(np.vdot(image, image)) / np.count_nonzero(inside)
     return product / pairs / power if pairs and power > 0 else np.nan
+
+
+def calibrated(result: DenoisedCube, cube: Cube) -> DenoisedCube:
+    """Return the result with σ of every band scaled by what leaving elements out shows."""
+    errors = result.error_model
+    if errors is None:
+        return result
+    scene = SolvedScene.create(
+        cube.values, result.estimate, errors, result.rejected, mask=cube.mask
+    )
+    factors = np.full(errors.n_bands, np.nan)
+    factors[errors.bands] = band_spread(leave_one_out(scene))
+    return result.calibrated(factors)

@@ -18,7 +18,7 @@ from sigmacube.core.validity import valid_elements
 from sigmacube.noise.differences import signal_directions
 from sigmacube.noise.filling import whole_spectra
 from sigmacube.noise.sample import NoiseSample
-from sigmacube.survey import Read, noise_sample, strips
+from sigmacube.survey import Source, noise_sample, strips
 
 __all__ = ["Look", "Tally", "brightness", "noise_lag1"]
 
@@ -55,14 +55,14 @@ class Look:
     """Share of neighbouring pixels with equal spectra."""
 
     @classmethod
-    def over(cls, read: Read, shape: tuple[int, int, int], bands: np.ndarray) -> Look:
+    def over(cls, source: Source, shape: tuple[int, int, int], bands: np.ndarray) -> Look:
         """Look at a scene, strip by strip."""
         low, high = np.full(len(bands), np.inf), np.full(len(bands), -np.inf)
         stride = math.isqrt(max(shape[0] * shape[1] - 1, 0) // MOST_PIXELS) + 1
         seen, last = [], None
         same = pairs = 0
         for rows in strips(shape):
-            values, mask = read(rows, slice(0, shape[1]))
+            values, mask = source.block(rows, slice(0, shape[1]))
             there = valid_elements(values, mask)[..., bands]
             values = values[..., bands]
             valid = np.asarray(there.any(axis=2))
@@ -98,12 +98,12 @@ def _count_copies(
 
 
 def noise_lag1(
-    read: Read,
+    source: Source,
     shape: tuple[int, int, int],
     bands: np.ndarray,
     std: np.ndarray,
     *,
-    scale: Read | None = None,
+    scale: Source | None = None,
     impulses: bool = False,
 ) -> float:
     """Return the autocorrelation between neighbours of directions that hold noise only.
@@ -112,8 +112,8 @@ def noise_lag1(
 
     Parameters
     ----------
-    read
-        Reads blocks of the scene.
+    source
+        The scene, read by block.
     shape
         Its shape.
     bands
@@ -127,12 +127,12 @@ def noise_lag1(
     """
     if len(bands) < 4:
         return float("nan")
-    values, mask = whole_spectra(*noise_sample(read, shape), impulses=impulses)
+    values, mask = whole_spectra(*noise_sample(source), impulses=impulses)
     valid = np.asarray(valid_elements(values, mask)[..., bands].all(axis=2))
     if not valid.any():
         return float("nan")
     if scale is not None:
-        values = values / noise_sample(scale, (*shape[:2], 1))[0]
+        values = values / noise_sample(scale)[0]
     sample = NoiseSample.create(values, bands, valid)
     return signal_directions(sample.scaled(std))[1]
 

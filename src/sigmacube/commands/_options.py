@@ -6,14 +6,17 @@ import math
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import Field, fields
 from pathlib import Path
 from typing import Any
 
 import click
 
-__all__ = ["Number", "Sides", "local_file", "reading_options", "solving_options"]
+from sigmacube.settings import Settings
+
+__all__ = ["Number", "Sides", "local_file", "reading_options", "solving", "solving_options"]
 
 _ESTIMATORS = ("regression", "differences", "residual")
 _MAGIC = (
@@ -111,35 +114,53 @@ class RankOption(click.ParamType):
         return int(value)
 
 
+class PriorOption(click.Choice):
+    """One of the priors; ``none`` is None."""
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
+        """Return the prior's name, or None."""
+        if value is None:
+            return None
+        found = super().convert(value, param, ctx)
+        return None if found == "none" else found
+
+
+def _kind(one: Field[Any]) -> Any:
+    """Return the type that reads a setting from the command line."""
+    if one.name == "prior":
+        return PriorOption([str(choice).lower() for choice in one.metadata["choices"]])
+    if one.metadata["kind"] == "sides":
+        return Sides(2 if one.name == "window" else 1)
+    if one.metadata["kind"] == "rank":
+        return RankOption()
+    return click.Choice(one.metadata["choices"])
+
+
+def _setting(one: Field[Any]) -> Any:
+    """Return the option of a setting."""
+    told = {"default": one.default, "show_default": True, "help": one.metadata["about"]}
+    if one.metadata["kind"] == "flag":
+        return click.option(one.metadata["flag"], one.name, **told)
+    if one.metadata["kind"] in ("sides", "rank") or one.default is None:
+        told["default"] = str(one.default).lower()
+    return click.option(f"--{one.name.replace('_', '-')}", one.name, type=_kind(one), **told)
+
+
 def solving_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options that say how windows are solved."""
-    options = (
-        click.option(
-            "--noise",
-            type=NoiseOption(),
-            help="Standard deviation, an estimator's name, or a file (.npy, .txt) with one value "
-            "per band or a covariance.  [default: estimated]",
-        ),
-        click.option(
-            "--rank",
-            type=RankOption(),
-            default="auto",
-            show_default=True,
-            help="Or a whole number.",
-        ),
-        click.option("--window", type=Sides(2), default="20", show_default=True, help="In pixels."),
-        click.option("--step", type=Sides(1), default="4", show_default=True, help="In pixels."),
-        click.option(
-            "--solver",
-            type=click.Choice(["svd", "robust", "godec", "ssgodec", "rpca"]),
-            default="svd",
-            show_default=True,
-            help="'robust' for impulses, dead lines and outliers.",
-        ),
-    )
-    for option in reversed(options):
-        function = option(function)
-    return function
+    """Add the noise and all settings of a run to a command."""
+    for one in reversed(fields(Settings)):
+        function = _setting(one)(function)
+    return click.option(
+        "--noise",
+        type=NoiseOption(),
+        help="Standard deviation, an estimator's name, or a file (.npy, .txt) with one value per "
+        "band or a covariance.  [default: estimated]",
+    )(function)
+
+
+def solving(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings among the options of a command."""
+    return {one.name: options[one.name] for one in fields(Settings)}
 
 
 def reading_options(function: Callable[..., Any]) -> Callable[..., Any]:

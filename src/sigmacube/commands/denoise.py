@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from sigmacube.commands._options import local_file, reading_options, solving_options
+from sigmacube.commands._options import local_file, reading_options, solving, solving_options
 from sigmacube.commands._tiles import run_tiled, tiling_options, uses_tiles, wants_tiles
+from sigmacube.settings import Settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,18 +33,6 @@ _READING = ("variable", "axes", "bands", "scale", "nodata", "data")
 @click.argument("source", metavar="IN")
 @click.argument("output", metavar="OUT")
 @solving_options
-@click.option(
-    "--overlap", type=click.Choice(["exact", "ratio"]), default="exact", show_default=True
-)
-@click.option(
-    "--weights", type=click.Choice(["precision", "uniform"]), default="precision", show_default=True
-)
-@click.option(
-    "--finite-noise/--first-order",
-    default=True,
-    help="Whether to correct components near the noise edge.  [default: yes]",
-)
-@click.option("--no-uncertainty", is_flag=True, help="Write the estimate alone.")
 @click.option(
     "--mask",
     type=click.Path(path_type=Path),
@@ -72,25 +61,15 @@ def command(source: str, output: str, **options: Any) -> None:
 
     OUT: .nc, .zarr, .hdr (ENVI) or .tif; - is netCDF on standard output.
     """
-    from sigmacube import io, pipeline
+    from sigmacube import api, io
     from sigmacube.console import note, progress, quiet, working
 
     start = time.perf_counter()
     _check(source, output, options)
-    solving = {
-        "window": options["window"],
-        "step": options["step"],
-        "rank": options["rank"],
-        "solver": options["solver"],
-        "overlap": options["overlap"],
-        "weights": options["weights"],
-        "finite_noise": options["finite_noise"],
-        "uncertainty": not options["no_uncertainty"],
-        "workers": options["workers"],
-    }
+    settings = {**solving(options), "workers": options["workers"]}
     if wants_tiles(source, output, options):
         reading = {key: options[key] for key in _READING}
-        run_tiled(source, output, options, solving, reading, _noise, _mask)
+        run_tiled(source, output, options, settings, reading, _noise, _mask)
         return
     with local_file(source) as path:
         cube = io.read(path, **{key: options[key] for key in _READING})
@@ -102,7 +81,7 @@ def command(source: str, output: str, **options: Any) -> None:
             note(f"{source} has been denoised before; its noise is no longer independent.")
         begin = time.perf_counter()
         with progress("Denoising") as moved:
-            result = pipeline.denoise(cube, noise, mask=mask, progress=moved, **solving)
+            result = api.denoise(cube, noise, mask=mask, progress=moved, **settings)
         seconds = time.perf_counter() - begin
     with working(f"Writing {output}"):
         _save(result, output, options)
@@ -115,15 +94,7 @@ def _check(source: str, output: str, options: dict[str, Any]) -> None:
     from sigmacube import io
     from sigmacube.io.atomic import check_not_input
 
-    window, step = options["window"], options["step"]
-    sides = [window] * 2 if isinstance(window, int) else list(window)
-    strides = [step] * 2 if isinstance(step, int) else list(step)
-    for side, stride in zip(sides, strides, strict=False):
-        if side is not None and stride is not None and stride > side:
-            raise ValueError(
-                f"Invalid step {stride}. It must not exceed the window, {side}, or pixels "
-                "would be left out."
-            )
+    Settings(**solving(options))
     if options["axes"] is not None:
         from sigmacube.io.axes import parse_axes
 
@@ -131,7 +102,7 @@ def _check(source: str, output: str, options: dict[str, Any]) -> None:
     if options["mask"] is not None and not options["mask"].exists():
         raise FileNotFoundError(f"{options['mask']}: no such file.")
     if options["keep_factors"]:
-        if options["no_uncertainty"]:
+        if not options["uncertainty"]:
             raise ValueError("--keep-factors keeps what sigma rests on; not with --no-uncertainty.")
         io.check_keeps_factors("standard_output.nc" if output == "-" else output)
     noise = options["noise"] if isinstance(options["noise"], Path) else None
@@ -145,7 +116,7 @@ def _check(source: str, output: str, options: dict[str, Any]) -> None:
         return
     files = io.output_files(
         output,
-        uncertainty=not options["no_uncertainty"],
+        uncertainty=options["uncertainty"],
         rejected=options["solver"] != "svd",
         overwrite=options["overwrite"],
     )

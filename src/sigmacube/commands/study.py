@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import sys
+from importlib import import_module
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import ModuleType
+from typing import Any
 
 import click
-
-if TYPE_CHECKING:
-    from sigmacube.studies import Report
-    from sigmacube.studies._setting import Setting
 
 
 @click.command("study", short_help="Reproduce the tables and figures of the paper, and ours.")
@@ -58,40 +58,60 @@ def command(
     A run that is interrupted goes on where it stopped. The exit code is 1 when a figure lies
     outside its limits or a negative control was not caught.
     """
-    from sigmacube.studies import NAMES
-
+    studies = find_studies()
+    known = studies.names()
     if listing:
-        _list()
+        from sigmacube.console import table
+
+        table((name, studies.load(name).question) for name in known)
         return
     folder = out or Path("studies", "quick" if quick else "")
     if page is not None:
         _write_page(folder, page)
         return
-    chosen = NAMES if everything else names
+    chosen = known if everything else names
     if not chosen:
         raise click.UsageError("Name a study, or use --all; --list shows them.")
-    unknown = [name for name in chosen if name not in NAMES]
+    unknown = [name for name in chosen if name not in known]
     if unknown:
-        raise click.UsageError(f"No study {unknown[0]!r}. There are {', '.join(NAMES)}.")
+        raise click.UsageError(f"No study {unknown[0]!r}. There are {', '.join(known)}.")
     setting = _setting(folder, quick, data, scenes, workers)
-    reports = [_run(name, setting, folder) for name in dict.fromkeys(chosen)]
+    reports = [_run(studies.load(name), setting, folder) for name in dict.fromkeys(chosen)]
     setting.clear()
     if not all(report.passed for report in reports):
         click.get_current_context().exit(1)
 
 
-def _list() -> None:
-    from sigmacube.console import table
-    from sigmacube.studies import NAMES, load
+def find_studies() -> ModuleType:
+    """Return the package of studies: part of an installed sigmacube, beside the source otherwise.
 
-    table((name, load(name).question) for name in NAMES)
+    Examples
+    --------
+    >>> "coverage" in find_studies().names()
+    True
+    """
+    name = "sigmacube.studies"
+    inside = Path(__file__).parents[1] / "studies"
+    beside = Path(__file__).parents[3] / "studies"
+    if name in sys.modules or inside.is_dir():
+        return import_module(name)
+    if not (beside / "__init__.py").exists():
+        raise click.ClickException(f"No studies in {inside} or {beside}.")
+    spec = spec_from_file_location(
+        name, beside / "__init__.py", submodule_search_locations=[str(beside)]
+    )
+    assert spec is not None
+    assert spec.loader is not None
+    package = module_from_spec(spec)
+    sys.modules[name] = package
+    spec.loader.exec_module(package)
+    return package
 
 
 def _setting(
     folder: Path, quick: bool, data: Path | None, scenes: tuple[str, ...], workers: int | None
-) -> Setting:
+) -> Any:
     from sigmacube.console import progress, quiet
-    from sigmacube.studies._setting import Setting
 
     beside = Path("..", "shared", "data")
     if data is None and beside.is_dir():
@@ -108,7 +128,7 @@ def _setting(
         given[name] = path
     scratch = folder / ".scratch"
     scratch.mkdir(parents=True, exist_ok=True)
-    return Setting(
+    return import_module("sigmacube.studies._setting").Setting(
         scratch=scratch,
         quick=quick,
         data=data,
@@ -119,11 +139,9 @@ def _setting(
     )
 
 
-def _run(name: str, setting: Setting, folder: Path) -> Report:
+def _run(study: Any, setting: Any, folder: Path) -> Any:
     from sigmacube.console import quiet
-    from sigmacube.studies import load
 
-    study = load(name)
     if not quiet():
         click.echo(f"{study.name}: {study.question}")
     report = study.report(setting)
@@ -138,12 +156,10 @@ def _run(name: str, setting: Setting, folder: Path) -> Report:
 def _write_page(folder: Path, page: Path) -> None:
     import os
 
-    from sigmacube.studies._report import write_text
-    from sigmacube.studies.page import build, read_reports
-
-    reports = read_reports(folder)
+    page_of = import_module("sigmacube.studies._page")
+    reports = page_of.read_reports(folder)
     if not reports:
         raise click.UsageError(f"No reports in {folder}. Run 'sigmacube study --all' first.")
     pictures = os.path.relpath(folder.resolve(), page.resolve().parent)
-    write_text(page, build(reports, Path(pictures).as_posix()))
+    page_of.write(page, reports, Path(pictures).as_posix())
     click.echo(f"{page}: {len(reports)} studies")

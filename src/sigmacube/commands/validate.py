@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from sigmacube.commands._options import local_file, reading_options, solving_options
+from sigmacube.commands._options import local_file, reading_options, solving, solving_options
 from sigmacube.commands._tiles import size_options, too_large
 from sigmacube.commands.denoise import _noise
 
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 _READING = ("variable", "axes", "bands", "scale", "nodata", "data")
 PICTURES = (".png", ".pdf", ".svg", ".jpg")
-_SOLVING = ("rank", "window", "step", "solver", "workers")
 
 
 @click.command("validate", short_help="Check the error bars on the scene itself, or by trials.")
@@ -53,22 +52,23 @@ def command(source: str, method: str, **options: Any) -> None:
     """
     from sigmacube import io
 
-    solving = {key: options[key] for key in _SOLVING}
+    settings = {**solving(options), "workers": options["workers"]}
+    settings.pop("uncertainty")
     if options["plot"] is not None and options["plot"].suffix.lower() not in PICTURES:
         raise ValueError(
             f"{options['plot']}: a picture cannot have the suffix {options['plot'].suffix!r}. It "
             f"must be one of {', '.join(PICTURES)}."
         )
     if _by_tiles(source, method, options):
-        _tell(_holdout_tiles(source, solving, options), options)
+        _tell(_holdout_tiles(source, settings, options), options)
         return
     with local_file(source) as path:
         cube = io.read(path, **{key: options[key] for key in _READING})
     noise = _noise(options["noise"], cube.shape[2])
     if method == "monte-carlo":
-        _monte_carlo(cube, noise, solving, options)
+        _monte_carlo(cube, noise, settings, options)
     else:
-        _tell(_holdout(cube, noise, solving, options), options)
+        _tell(_holdout(cube, noise, settings, options), options)
 
 
 def _by_tiles(source: str, method: str, options: dict[str, Any]) -> bool:
@@ -86,13 +86,13 @@ def _by_tiles(source: str, method: str, options: dict[str, Any]) -> bool:
     return method == "holdout" and source != "-" and too_large(source, options)
 
 
-def _holdout(cube: Cube, noise: Any, solving: dict[str, Any], options: dict[str, Any]) -> Holdout:
+def _holdout(cube: Cube, noise: Any, settings: dict[str, Any], options: dict[str, Any]) -> Holdout:
     from sigmacube.check.holdout import holdout
 
-    return holdout(cube, noise=noise, **_how(options), **solving)
+    return holdout(cube, noise=noise, **_how(options), **settings)
 
 
-def _holdout_tiles(source: str, solving: dict[str, Any], options: dict[str, Any]) -> Holdout:
+def _holdout_tiles(source: str, settings: dict[str, Any], options: dict[str, Any]) -> Holdout:
     from sigmacube import io
     from sigmacube.check.holdout_tiles import holdout_file
     from sigmacube.console import progress
@@ -108,7 +108,7 @@ def _holdout_tiles(source: str, solving: dict[str, Any], options: dict[str, Any]
             memory=options["memory"],
             progress=moved,
             **_how(options),
-            **solving,
+            **settings,
         )
 
 
@@ -150,13 +150,13 @@ def _rows(check: Holdout) -> Iterator[tuple[str, str]]:
         yield "weakest kept", f"correlation of neighbours {check.weakest_lag1:+.3f}"
 
 
-def _monte_carlo(cube: Cube, noise: Any, solving: dict[str, Any], options: dict[str, Any]) -> None:
+def _monte_carlo(cube: Cube, noise: Any, settings: dict[str, Any], options: dict[str, Any]) -> None:
     """Take the denoised scene as the truth, add fresh noise to it, and count."""
-    from sigmacube import pipeline
+    from sigmacube import api
     from sigmacube.check.montecarlo import monte_carlo
     from sigmacube.console import progress, table
 
-    first = pipeline.denoise(cube, noise, uncertainty=False, **solving)
+    first = api.denoise(cube, noise, uncertainty=False, **settings)
     truth = cube.with_values(first.estimate)
     with progress("Trials") as moved:
         check = monte_carlo(
@@ -165,7 +165,7 @@ def _monte_carlo(cube: Cube, noise: Any, solving: dict[str, Any], options: dict[
             trials=options["trials"],
             rng=options["seed"],
             progress=moved,
-            **solving,
+            **settings,
         )
     if options["plot"] is not None:
         picture: Any = check.plot_qq()

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,8 +14,6 @@ import numpy as np
 from sigmacube.io.source import Source
 
 __all__ = ["check_unchanged", "digesting", "removed", "stamp"]
-
-Read = Callable[[slice, slice], tuple[np.ndarray, np.ndarray | None]]
 
 
 def stamp(source: Source) -> str | None:
@@ -54,17 +53,17 @@ def removed(place: str | Path) -> FileNotFoundError:
     )
 
 
-def digesting(read: Read, digest: Any) -> Read:
-    """Return a reader of blocks that updates a digest of `hashlib` with all it reads, in order."""
+def digesting(source: Source, digest: Any) -> Any:
+    """Return a cube that updates a digest of `hashlib` with all that is read of it, in order."""
 
     def digested(rows: slice, cols: slice) -> tuple[np.ndarray, np.ndarray | None]:
-        values, mask = read(rows, cols)
+        values, mask = source.block(rows, cols)
         for array in (values, mask):
             if array is not None:
                 digest.update(np.ascontiguousarray(array).view(np.uint8).data)
         return values, mask
 
-    return digested
+    return SimpleNamespace(shape=source.shape, block=digested)
 
 
 def _every_file(paths: tuple[Path, ...]) -> Iterator[Path]:

@@ -19,6 +19,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from sigmacube.core.card import Card, spread_of
+
 __all__ = ["SignalNoise"]
 
 # No pixel's noise variance is taken below or above the reference by more than this factor: the
@@ -27,7 +29,7 @@ LARGEST_FACTOR = 50.0
 
 
 @dataclass(frozen=True, eq=False)
-class SignalNoise:
+class SignalNoise(Card):
     """Noise with variance ``gain · signal + offset`` per band, to be passed as ``noise``.
 
     Parameters
@@ -67,6 +69,14 @@ class SignalNoise:
                     f"Invalid {name} of shape {value.shape}. It must be one finite number or one "
                     "per band, none negative."
                 )
+
+    def _facts(self) -> dict[str, str]:
+        facts = {"variance": "gain · signal + offset"}
+        facts |= {"gain": spread_of(self.gain), "offset": spread_of(self.offset)}
+        facts["bands"] = "independent" if self.correlation is None else "correlated"
+        if self.reference is not None:
+            facts["σ at the reference"] = spread_of(np.sqrt(self._reference_variance()))
+        return facts
 
     def at(self, reference: np.ndarray) -> SignalNoise:
         """Return the noise with a reference spectrum, its own if it has one."""

@@ -15,6 +15,7 @@ from scipy.ndimage import median_filter
 
 __all__ = ["find_stripes", "striped_lines"]
 
+Block = Callable[[slice, slice], tuple[np.ndarray, np.ndarray]]
 Lines = Callable[[slice, int, int], tuple[np.ndarray, np.ndarray]]
 # Elements of the lines that are looked at together.
 STREAMED = 4_000_000
@@ -30,39 +31,41 @@ LARGEST_SHARE = 0.3
 FEWEST_LINES = 2 * NEIGHBOURHOOD
 
 
-def find_stripes(white: np.ndarray, valid: np.ndarray) -> np.ndarray | None:
-    """Return the elements of striped columns and rows, (row, col, band); None if there are none.
+def find_stripes(block: Block, shape: tuple[int, int, int]) -> tuple[np.ndarray, np.ndarray] | None:
+    """Return striped columns (cols, bands) and rows (rows, bands); None if there are none.
 
     Parameters
     ----------
-    white
-        (row, col, band) cube of unit noise.
-    valid
-        (row, col, band) or (row, col, 1) True where values are there.
+    block
+        ``block(rows, cols)`` gives values (row, col, band) of unit noise, and where they are there.
+    shape
+        Rows, columns and bands of the scene.
 
     Examples
     --------
     >>> import numpy as np
     >>> cube = np.random.default_rng(0).normal(size=(50, 40, 12))
-    >>> find_stripes(cube, np.ones((50, 40, 1), dtype=bool)) is None
+    >>> there = np.ones((50, 40, 1), dtype=bool)
+    >>> find_stripes(lambda rows, cols: (cube[rows, cols], there[rows, cols]), cube.shape) is None
     True
     >>> cube[:, 17, 2] += 4
-    >>> striped = find_stripes(cube, np.ones((50, 40, 1), dtype=bool))
-    >>> np.argwhere(striped.all(axis=0)).tolist()
-    [[17, 2]]
+    >>> columns, rows = find_stripes(
+    ...     lambda rows, cols: (cube[rows, cols], there[rows, cols]), cube.shape
+    ... )
+    >>> np.argwhere(columns).tolist(), bool(rows.any())
+    ([[17, 2]], False)
     """
+    n_rows, n_cols, n_bands = shape
+
+    def of_rows(part: slice, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
+        values, there = block(slice(start, stop), part)
+        return values.swapaxes(0, 1), there.swapaxes(0, 1)
+
     columns = striped_lines(
-        white.shape[1], white.shape[0], white.shape[2],
-        lambda part, start, stop: (white[part, start:stop], valid[part, start:stop]),
-    )  # fmt: skip
-    rows = striped_lines(
-        white.shape[0], white.shape[1], white.shape[2],
-        lambda part, start, stop: (white.swapaxes(0, 1)[part, start:stop],
-                                   valid.swapaxes(0, 1)[part, start:stop]),
-    )  # fmt: skip
-    if not columns.any() and not rows.any():
-        return None
-    return columns[None, :, :] | rows[:, None, :]
+        n_cols, n_rows, n_bands, lambda part, start, stop: block(part, slice(start, stop))
+    )
+    rows = striped_lines(n_rows, n_cols, n_bands, of_rows)
+    return (columns, rows) if columns.any() or rows.any() else None
 
 
 def striped_lines(n_lines: int, length: int, n_bands: int, lines: Lines) -> np.ndarray:

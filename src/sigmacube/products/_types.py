@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from sigmacube.core.card import Card, count_of, spread_of
+from sigmacube.core.levels import half_width
 from sigmacube.estimated import EstimatedCube
 
 if TYPE_CHECKING:
@@ -21,7 +23,7 @@ FLAGS: Mapping[int, str] = {0: "good", 1: "no_data", 2: "undefined", 3: "not_lin
 
 
 @dataclass(frozen=True, eq=False)
-class Product:
+class Product(Card):
     """Values made from a cube, with their standard deviation.
 
     Examples
@@ -56,6 +58,18 @@ class Product:
     settings: Mapping[str, Any] = field(default_factory=dict)
     """How the product was made, JSON-like."""
 
+    def _facts(self) -> Mapping[str, str]:
+        shape = self.estimate.shape
+        sides = (count_of(size, name) for name, size in zip(self.dims, shape, strict=True))
+        facts = {"name": self.name, "size": " × ".join(sides)}
+        facts |= {"values": spread_of(self.estimate), "σ": spread_of(self.std)}
+        if self.flags is not None:
+            for flag, meaning in FLAGS.items():
+                share = float(np.mean(self.flags == flag))
+                if flag and share:
+                    facts[meaning.replace("_", " ")] = f"{100 * share:.2g} %"
+        return facts
+
     def interval(self, level: float = 0.95) -> tuple[np.ndarray, np.ndarray]:
         """Return the bounds (low, high) of the central interval at ``level``, between 0 and 1."""
         half = half_width(level) * self.std
@@ -72,15 +86,6 @@ class Product:
         from sigmacube.io import product
 
         return product.write(self, path, overwrite=overwrite)
-
-
-def half_width(level: float) -> float:
-    """Return the half width of the central normal interval, in standard deviations."""
-    if not 0 < level < 1:
-        raise ValueError(f"Invalid level {level}. It must be between 0 and 1.")
-    from scipy.special import ndtri
-
-    return float(ndtri((1 + level) / 2))
 
 
 def std_of(cube: EstimatedCube) -> np.ndarray:

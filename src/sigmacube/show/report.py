@@ -19,7 +19,7 @@ from sigmacube.io.observed import block_of, find_observed, open_observed, pictur
 from sigmacube.io.result_file import ResultFile, open_result
 from sigmacube.io.source import Source
 from sigmacube.show import plots
-from sigmacube.show.summary import data_uri, key_figures, relative_std
+from sigmacube.show.key_figures import data_uri, key_figures, relative_std
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -64,7 +64,8 @@ def write_report(
         The noisy input (a path, `Cube` or array) for the picture before. A file beside a saved
         result that has the input's name is found by itself.
     calibration
-        What was found about coverage: an object with ``coverage`` (from `sc.holdout` or `sc.monte_carlo`), a mapping from nominal level to coverage, or the path of a JSON
+        What was found about coverage: an object with ``coverage`` (from `sc.holdout` or
+        `sc.monte_carlo`), a mapping from nominal level to coverage, or the path of a JSON
         file that has it under ``coverage``.
     overwrite
         Whether an existing page may be replaced.

@@ -30,8 +30,8 @@ def create_arrays(job: Job) -> None:
     rows, cols, bands = job.survey.shape
     chunk_rows, chunk_cols, chunk_bands = job.tiles.chunks
     chunks = (chunk_bands, chunk_rows, chunk_cols)
-    dims = job.settings["dims"]
-    order, kind = (dims[2], *dims[:2]), job.settings["dtype"]
+    dims = job.run["dims"]
+    order, kind = (dims[2], *dims[:2]), job.run["dtype"]
     empty = da.full((bands, rows, cols), np.nan, dtype=kind, chunks=chunks)
     variables = dict.fromkeys(job.names.values(), (order, empty))
     fill = np.array(np.nan, kind)[()]
@@ -47,7 +47,7 @@ def create_arrays(job: Job) -> None:
 
 def write_output(job: Job, output: str) -> None:
     """Write the output of a run whose tiles are all done."""
-    if job.settings["address"] is not None:
+    if job.run["address"] is not None:
         _complete_store(job)
         return
     path = Path(output)
@@ -71,7 +71,7 @@ def _complete_store(job: Job) -> None:
     _clear(job, keep=cubes)
     passing("metadata-before")
     small = made.drop_vars([*cubes])
-    small["residual_ratio"] = small["residual_ratio"].astype(job.settings["dtype"])
+    small["residual_ratio"] = small["residual_ratio"].astype(job.run["dtype"])
     encoding = {str(k): {"_FillValue": _fill(v, k in small.data_vars)}
                 for k, v in small.variables.items()}  # fmt: skip
     attrs, small.attrs = small.attrs, {}
@@ -91,7 +91,7 @@ def _complete_store(job: Job) -> None:
 
 def _clear(job: Job, keep: set[str]) -> None:
     """Remove arrays of an earlier attempt from the store, whole or not."""
-    if job.settings["address"] is None:
+    if job.run["address"] is None:
         store = Path(job.store)
         found = [path for path in store.iterdir() if path.is_dir()] if store.is_dir() else []
         for path in found:
@@ -125,7 +125,7 @@ def _sweep(store: Path) -> None:
 def _write_files(job: Job, path: Path) -> None:
     """Write netCDF, ENVI or GeoTIFF in order, under other names, and rename them."""
     writer = io.writer_of(path)
-    uncertainty = job.options.uncertainty
+    uncertainty = job.settings.uncertainty
     finals: list[Path] = writer.files(
         path, uncertainty=uncertainty, rejected="rejected" in job.names
     )
@@ -138,7 +138,7 @@ def _write_files(job: Job, path: Path) -> None:
     names = dict(zip(finals, temporary, strict=True))
     result = _result(job)
     stated = {"correlation": result.error_correlation()} if writer.states_correlation else {}
-    writer.write(result, names, path, job.settings["dtype"], **stated)
+    writer.write(result, names, path, job.run["dtype"], **stated)
     if job.keeps_factors:
         with creating(names[path], zarr=False) as (create, tell):
             tell(pack_factors(job, create))
@@ -169,7 +169,7 @@ def _result(job: Job) -> DenoisedCube:
         rejected=cubes.get("rejected"),
         wavelengths=source.wavelengths,
         metadata=dict(source.metadata),
-        settings=job.options.described(survey),
+        settings=survey.record(),
         filled_bands=filled,
     )
 

@@ -18,13 +18,13 @@ from typing import Any
 import numpy as np
 
 from sigmacube import io
-from sigmacube.core.lowrank.overlap import NoiseCorrelation
 from sigmacube.core.parallel import parallel
+from sigmacube.estimators import Region, estimator
 from sigmacube.io.source import Source
 from sigmacube.io.watch import check_unchanged, removed
-from sigmacube.noise.signal_noise import SignalNoise
-from sigmacube.pipeline import Options, Part, per_window, sets_aside, solve_part
-from sigmacube.survey import Coverage, SettledNoise, Survey
+from sigmacube.pipeline import denoise_region
+from sigmacube.settings import Settings
+from sigmacube.survey import Survey
 from sigmacube.tiles.faults import passing
 from sigmacube.tiles.folder import Folder
 from sigmacube.tiles.plan import Tile, TileGrid
@@ -51,55 +51,27 @@ def from_npz(content: bytes) -> dict[str, np.ndarray]:
         return {key: file[key] for key in file.files}
 
 
-def _noise_arrays(settled: SettledNoise) -> dict[str, Any]:
-    """Return a noise as arrays."""
-    arrays: dict[str, Any] = {
-        "noise_source": settled.source,
-        "noise_model": json.dumps(dict(settled.description)),
-    }
-    if not isinstance(settled.model, SignalNoise):
-        return {**arrays, "noise": settled.model}
-    for part in ("gain", "offset", "reference", "correlation"):
-        value = getattr(settled.model, part)
-        arrays |= {} if value is None else {f"noise_{part}": value}
-    return arrays
-
-
-def _noise_from(found: Mapping[str, np.ndarray]) -> SettledNoise:
-    """Return the noise that `_noise_arrays` stored."""
-    model: float | np.ndarray | SignalNoise
-    if "noise" in found:
-        model = float(found["noise"]) if found["noise"].ndim == 0 else found["noise"]
-    else:
-        parts = ("gain", "offset", "reference", "correlation")
-        model = SignalNoise(**{part: found.get(f"noise_{part}") for part in parts})  # type: ignore[arg-type]
-    return SettledNoise(model, str(found["noise_source"]), json.loads(str(found["noise_model"])))
-
-
 @dataclass(frozen=True, eq=False)
 class Job:
     """A run, as its folder tells it."""
 
     folder: Folder
-    settings: Mapping[str, Any]
-    """Content of ``run.json``."""
+    run: Mapping[str, Any]
+    """Content of ``run.json``: what defines the run."""
 
     @cached_property
-    def options(self) -> Options:
+    def settings(self) -> Settings:
         """How windows are solved."""
-        given = dict(self.settings["options"])
-        for key in ("window", "step"):
-            given[key] = tuple(given[key]) if isinstance(given[key], list) else given[key]
-        return Options(**given)
+        return Settings.from_dict(self.run["options"])
 
     @cached_property
     def source(self) -> Source:
         """The input."""
         found = self.folder.read("mask.npz")
         mask = None if found is None else from_npz(found)["mask"]
-        place = self.settings["input"]
+        place = self.run["input"]
         try:
-            return io.open_source(place, mask=mask, **self.settings["reading"])
+            return io.open_source(place, mask=mask, **self.run["reading"])
         except FileNotFoundError:
             raise removed(place) from None
 
@@ -113,18 +85,7 @@ class Job:
     @cached_property
     def survey(self) -> Survey:
         """What is known of the whole scene."""
-        found, options = self._stored, self.options
-        table = found.get("correlation")
-        return Survey(
-            shape=tuple(int(size) for size in found["shape"]),  # type: ignore[arg-type]
-            coverage=Coverage(found["alive"], int(found["fewest"])),
-            settled=_noise_from(found),
-            window=options.window,
-            step=options.step,
-            start=found.get("start"),
-            stripes=(found["columns"], found["rows"]) if "columns" in found else None,
-            correlation=None if table is None else NoiseCorrelation(table),
-        )
+        return Survey.from_arrays(self._stored, self.settings)
 
     @cached_property
     def tiles(self) -> TileGrid:
@@ -139,26 +100,13 @@ class Job:
 
     def store_survey(self, survey: Survey, tile: tuple[int, int], digest: str) -> None:
         """Keep the survey for the workers, and for a run that goes on later."""
-        arrays: dict[str, Any] = {
-            "shape": survey.shape,
-            "alive": survey.coverage.alive,
-            "fewest": survey.coverage.fewest,
-            **_noise_arrays(survey.settled),
-            "tile": tile,
-            "digest": digest,
-        }
-        if survey.stripes is not None:
-            arrays["columns"], arrays["rows"] = survey.stripes
-        if survey.start is not None:
-            arrays["start"] = survey.start
-        if survey.correlation is not None:
-            arrays["correlation"] = survey.correlation.table
+        arrays = {**survey.to_arrays(), "tile": tile, "digest": digest}
         self.folder.write("survey.npz", to_npz(arrays))
 
     @property
     def store(self) -> str:
         """The Zarr store that tiles are written to."""
-        return self.settings["address"] or f"{self.folder.place}/cube.zarr"
+        return self.run["address"] or f"{self.folder.place}/cube.zarr"
 
     @cached_property
     def arrays(self) -> dict[str, Any]:
@@ -171,15 +119,15 @@ class Job:
     @property
     def names(self) -> dict[str, str]:
         """Names of the cubes in the store, by what they hold."""
-        name = self.settings["name"]
+        name = self.run["name"]
         names = {"estimate": name}
-        if self.options.uncertainty:
+        if self.settings.uncertainty:
             names["std"] = f"{name}_uncertainty"
-        if sets_aside(self.options):
+        if estimator(self.settings).sets_aside:
             names["rejected"] = "rejected"
         return names
 
-    def write(self, tile: Tile, part: Part) -> list[int]:
+    def write(self, tile: Tile, part: Region) -> list[int]:
         """Write a tile's cubes to the store; return their checksums."""
         nothing = np.broadcast_to(np.int8(0), part.estimate.shape)
         rejected = nothing if part.left_out is None else part.left_out
@@ -197,14 +145,14 @@ class Job:
     @property
     def keeps_factors(self) -> bool:
         """Whether window factors are written, too."""
-        return bool(self.settings["keep_factors"])
+        return bool(self.run["keep_factors"])
 
-    def write_factors(self, tile: Tile, part: Part) -> dict[str, np.ndarray]:
+    def write_factors(self, tile: Tile, part: Region) -> dict[str, np.ndarray]:
         """Write a tile's window factors, where they are kept; return what to record of them."""
         if not self.keeps_factors:
             return {}
         passing("factors-before")
-        content = _npz_buffer(tile_factors(tile, part, self.survey))
+        content = _npz_buffer(tile_factors(tile, part))
         self.folder.write(file_name(tile.number), content, "factors-during")
         passing("factors-after")
         return {"factors": np.array([zlib.crc32(content), len(content)], dtype=np.int64)}
@@ -270,12 +218,10 @@ def compute_tile(place: str, number: int, threads: int = 1) -> int:
     job = open_job(place)
     tile, survey = job.tiles[number], job.survey
     passing("tile-before")
-    check_unchanged(job.source, job.settings["stamp"])
+    check_unchanged(job.source, job.run["stamp"])
     with parallel(threads) as run:
-        part = solve_part(
-            job.source.block, survey, job.options, run, rows=tile.rows, cols=tile.cols
-        )
-    check_unchanged(job.source, job.settings["stamp"])
+        part = denoise_region(job.source, survey, run, rows=tile.rows, cols=tile.cols)
+    check_unchanged(job.source, job.run["stamp"])
     passing("chunk-before")
     sums = job.write(tile, part)
     passing("chunk-after")
@@ -290,12 +236,12 @@ def compute_tile(place: str, number: int, threads: int = 1) -> int:
     return number
 
 
-def _own_windows(job: Job, tile: Tile, part: Part) -> dict[str, np.ndarray]:
+def _own_windows(job: Job, tile: Tile, part: Region) -> dict[str, np.ndarray]:
     """Return maps of the windows that start inside the tile, and of its pixels' noise."""
-    here = tile.windows_in(job.survey.grid, part.factors.grid)
+    here = tile.windows_in(job.survey.grid, part.grid)
     scale = {} if part.noise_scale is None else {"noise_scale": part.noise_scale}
     return {
         **scale,
-        "ranks": per_window(part.factors.ranks)[here],
-        "residual_ratio": per_window(part.factors.residual_ratio)[here],
+        "ranks": part.ranks[here],
+        "residual_ratio": part.residual_ratio[here],
     }

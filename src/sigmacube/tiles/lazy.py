@@ -7,37 +7,27 @@ result's arrays have one chunk per tile; a tile's task reads itself and its halo
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial, reduce
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sigmacube.core.lowrank.overlap import sampled_regions
-from sigmacube.core.lowrank.solve import pilot_windows
 from sigmacube.core.parallel import parallel
 from sigmacube.core.validity import broadcast_mask, check_values
+from sigmacube.estimators import estimator
 from sigmacube.io.dataarray import dataarray_mask, describe
-from sigmacube.pipeline import (
-    Options,
-    extent,
-    is_robust,
-    keeps_noise,
-    part_grid,
-    per_window,
-    pool_correlation,
-    sets_aside,
-    settle_noise,
-    solve_part,
-    take_survey,
-)
+from sigmacube.pipeline import denoise_region, survey_scene
 from sigmacube.result import DenoisedCube
+from sigmacube.scene import Scene
+from sigmacube.settings import Settings
 from sigmacube.survey import (
-    Coverage,
-    Read,
+    Presence,
     SettledNoise,
+    Source,
     Survey,
     noise_regions,
+    settle_noise,
     strips,
 )
 from sigmacube.tiles.plan import Tile, TileGrid, choose_tile, parse_memory
@@ -54,8 +44,8 @@ TASK_MEMORY = "1GB"
 
 def denoise_lazily(
     array: xr.DataArray,
-    noise: float | np.ndarray | str | None,
-    options: Options,
+    noise: Any,
+    settings: Settings,
     *,
     mask: np.ndarray | None = None,
     tile: tuple[int, int] | None = None,
@@ -66,20 +56,19 @@ def denoise_lazily(
     ----------
     array
         Cube on a Dask array, in any order of its dimensions.
-    noise, options, mask
+    noise, settings, mask
         As for `sigmacube.denoise`.
     tile
         Rows and columns of a chunk of the result; chosen by memory if not given.
     """
     ordered, wavelengths, metadata = describe(array)
     blocks = _Blocks(ordered, None if mask is None else broadcast_mask(mask, ordered.shape))
-    survey = _survey(blocks, noise, options)
+    survey = _survey(blocks, noise, settings)
     if tile is None:
-        rank, size = survey.expected_rank(options.rank), ordered.dtype.itemsize
-        tile = choose_tile(survey, rank, size, parse_memory(TASK_MEMORY))
+        tile = choose_tile(survey, ordered.dtype.itemsize, parse_memory(TASK_MEMORY))
     tiles = TileGrid.create(survey.shape, tile)
-    parts = [_delayed_tile(blocks, survey, options, tile) for tile in tiles]
-    cubes = _assembled(tiles, parts, survey, options, ordered.dtype)
+    parts = [_delayed_tile(blocks, survey, tile) for tile in tiles]
+    cubes = _assembled(tiles, parts, survey, ordered.dtype)
     rows, cols = tiles.counts
     filled = np.zeros(survey.shape[2], dtype=bool)
     filled[survey.bands] = True
@@ -87,7 +76,7 @@ def denoise_lazily(
         noise=survey.noise,
         wavelengths=wavelengths,
         metadata=metadata,
-        settings=options.described(survey),
+        settings=survey.record(),
         filled_bands=filled,
         **cubes,
     )
@@ -114,48 +103,66 @@ class _Blocks:
         self.array, self.mask = ordered, mask
         self.shape: tuple[int, int, int] = ordered.shape  # type: ignore[assignment]
 
+    def block(self, rows: slice, cols: slice) -> tuple[np.ndarray, np.ndarray | None]:
+        """Refuse: nothing is read but by tasks."""
+        raise LookupError(f"Rows {rows} and columns {cols} are not at hand.")
+
     def delayed(self, region: Region) -> tuple[Any, np.ndarray | None]:
         """Return the values of a region as a Dask array, and the user's mask there."""
         own = None if self.mask is None else np.array(self.mask[region])
         return self.array.data[region], own
 
     def call(self, function: Any, regions: Sequence[Region], *arguments: Any, nout: int = 1) -> Any:
-        """Delay ``function(read, *arguments)`` whose reads lie in some regions."""
+        """Delay ``function(source, *arguments)`` that reads some regions."""
         import dask
 
         values, masks = zip(*(self.delayed(region) for region in regions), strict=True)
         about = self.array[:0, :0, :0].copy(data=np.empty((0, 0, 0), self.array.dtype))
-        task = partial(_with_reader, function, list(regions), about.drop_vars(about.coords))
+        about = about.drop_vars(about.coords)
+        task = partial(_with_source, function, self.shape, about, list(regions))
         return dask.delayed(task, nout=nout, pure=False)(list(values), list(masks), arguments)
 
 
-def _with_reader(
-    function: Any,
-    regions: Sequence[Region],
-    about: xr.DataArray,
-    values: Sequence[np.ndarray],
-    masks: Sequence[np.ndarray | None],
-    arguments: Sequence[Any],
-) -> Any:
-    """Call a function with a reader for the regions that are at hand."""
+@dataclass(frozen=True, eq=False)
+class _AtHand:
+    """Regions of a scene that a task has got."""
 
-    def read(rows: slice, cols: slice) -> tuple[np.ndarray, np.ndarray | None]:
-        for (top, side), block, own in zip(regions, values, masks, strict=True):
+    shape: tuple[int, int, int]
+    about: xr.DataArray
+    """An empty array with the attributes of the whole."""
+    regions: Sequence[Region]
+    values: Sequence[np.ndarray]
+    masks: Sequence[np.ndarray | None]
+
+    def block(self, rows: slice, cols: slice) -> tuple[np.ndarray, np.ndarray | None]:
+        """Return values and mask of a block that lies in one of the regions."""
+        for (top, side), held, own in zip(self.regions, self.values, self.masks, strict=True):
             if (rows.start >= top.start and rows.stop <= top.stop
                     and cols.start >= side.start and cols.stop <= side.stop):  # fmt: skip
                 here = (slice(rows.start - top.start, rows.stop - top.start),
                         slice(cols.start - side.start, cols.stop - side.start))  # fmt: skip
-                part = np.asarray(block[here])
-                valid = dataarray_mask(about, part)
+                part = np.asarray(held[here])
+                valid = dataarray_mask(self.about, part)
                 mine = None if own is None else own[here]
                 both = valid if mine is None else mine if valid is None else valid & mine
                 return part, both
         raise LookupError(f"Rows {rows} and columns {cols} are not at hand.")
 
-    return function(read, *arguments)
+
+def _with_source(
+    function: Any,
+    shape: tuple[int, int, int],
+    about: xr.DataArray,
+    regions: Sequence[Region],
+    values: Sequence[np.ndarray],
+    masks: Sequence[np.ndarray | None],
+    arguments: Sequence[Any],
+) -> Any:
+    """Call a function with the regions that are at hand."""
+    return function(_AtHand(shape, about, regions, values, masks), *arguments)
 
 
-def _survey(blocks: _Blocks, noise: Any, options: Options) -> Survey:
+def _survey(blocks: _Blocks, noise: Any, settings: Settings) -> Survey:
     """Survey the scene by tasks that return a few numbers each."""
     import dask
 
@@ -163,63 +170,42 @@ def _survey(blocks: _Blocks, noise: Any, options: Options) -> Survey:
     whole = [(rows, slice(0, shape[1])) for rows in strips(shape)]
     looks = [blocks.call(_look, [region], region) for region in whole]
     regions = [region for line in noise_regions(shape) for region in line]
-    level = blocks.call(_settle, regions, shape, noise, options)
+    level = blocks.call(_settle, regions, noise, settings)
     found, settled = dask.compute(looks, level)
-    coverage = reduce(Coverage.joined, found)
-    bare = Survey(shape, coverage, settled, options.window, options.step)
-    regions = [
-        extent(bare, bare.grid.part((i, i + 1), (j, j + 1))) for i, j in pilot_windows(bare.grid)
-    ]
-    if is_robust(options):
+    presence = reduce(Presence.joined, found)
+    bare = Survey(shape, presence, settled, settings)
+    regions = estimator(settings).needs(Scene(blocks, bare))
+    if settings.solver_name == "robust":
         regions = [(slice(0, shape[0]), slice(0, shape[1]))]  # stripes run through all of it
-    if not regions:
-        regions = whole[:1]
-    task = blocks.call(_take_survey, regions, shape, settled, options, coverage)
-    survey = dask.compute(task)[0]
-    return _with_correlation(blocks, survey, options)
+    task = blocks.call(_take_survey, regions or whole[:1], settled, settings, presence)
+    survey: Survey = dask.compute(task)[0]
+    return survey
 
 
-def _settle(read: Read, shape: tuple[int, int, int], noise: Any, options: Options) -> SettledNoise:
-    robust = is_robust(options)
-    return settle_noise(read, shape, noise, window=options.window, workers=1, impulses=robust)
+def _settle(source: Source, noise: Any, settings: Settings) -> SettledNoise:
+    robust = settings.solver_name == "robust"
+    return settle_noise(source, noise, settings, workers=1, impulses=robust)
 
 
-def _look(read: Read, region: Region) -> Coverage:
-    return Coverage.look(*read(*region))
+def _look(source: Source, region: Region) -> Presence:
+    return Presence.look(*source.block(*region))
 
 
-def _take_survey(
-    read: Read, shape: tuple[int, int, int], noise: Any, options: Options, coverage: Coverage
-) -> Survey:
+def _take_survey(source: Source, noise: Any, settings: Settings, presence: Presence) -> Survey:
     with parallel(1) as run:
-        return take_survey(read, shape, noise, options, run, coverage=coverage)
+        return survey_scene(source, noise, settings, run, presence=presence)
 
 
-def _with_correlation(blocks: _Blocks, survey: Survey, options: Options) -> Survey:
-    import dask
-
-    if not keeps_noise(options, survey):
-        return survey
-    regions = [extent(survey, survey.grid.part(*r)) for r in sampled_regions(survey.grid)]
-    return dask.compute(blocks.call(_pool, regions, survey, options))[0]
+def _delayed_tile(blocks: _Blocks, survey: Survey, tile: Tile) -> Any:
+    region = estimator(survey.settings).extent(Scene(blocks, survey), tile.rows, tile.cols)
+    return blocks.call(_solve_tile, [region], survey, tile, nout=6)
 
 
-def _pool(read: Read, survey: Survey, options: Options) -> Survey:
+def _solve_tile(source: Source, survey: Survey, tile: Tile) -> tuple[Any, ...]:
     with parallel(1) as run:
-        return pool_correlation(read, survey, options, run)
-
-
-def _delayed_tile(blocks: _Blocks, survey: Survey, options: Options, tile: Tile) -> Any:
-    region = extent(survey, part_grid(survey, tile.rows, tile.cols))
-    return blocks.call(_solve_tile, [region], survey, options, tile, nout=6)
-
-
-def _solve_tile(read: Read, survey: Survey, options: Options, tile: Tile) -> tuple[Any, ...]:
-    with parallel(1) as run:
-        part = solve_part(read, survey, options, run, rows=tile.rows, cols=tile.cols)
-    here = tile.windows_in(survey.grid, part.factors.grid)
-    maps = (part.factors.ranks, part.factors.residual_ratio)
-    windows = (per_window(map_)[here] for map_ in maps)
+        part = denoise_region(source, survey, run, rows=tile.rows, cols=tile.cols)
+    here = tile.windows_in(survey.grid, part.grid)
+    windows = (part.ranks[here], part.residual_ratio[here])
     rejected = part.left_out
     if rejected is None:
         rejected = np.zeros(part.estimate.shape, dtype=bool)
@@ -227,7 +213,7 @@ def _solve_tile(read: Read, survey: Survey, options: Options, tile: Tile) -> tup
 
 
 def _assembled(
-    tiles: TileGrid, parts: list[Any], survey: Survey, options: Options, dtype: np.dtype
+    tiles: TileGrid, parts: list[Any], survey: Survey, dtype: np.dtype
 ) -> dict[str, Any]:
     """Put the delayed tiles together to Dask arrays."""
     import dask.array as da
@@ -252,12 +238,12 @@ def _assembled(
         return da.concatenate(lines, axis=0)
 
     bands = survey.shape[2:]
-    scaled = survey.signal_noise is not None
+    scaled, aside = survey.signal_noise is not None, estimator(survey.settings).sets_aside
     return {
         "estimate": joined(0, output, False, bands),
-        "std": joined(1, output, False, bands) if options.uncertainty else None,
+        "std": joined(1, output, False, bands) if survey.settings.uncertainty else None,
         "ranks": joined(2, np.int64, True, layers),
         "residual_ratio": joined(3, np.float64, True, layers),
         "noise_scale": joined(4, np.float64, False, ()) if scaled else None,
-        "rejected": joined(5, bool, False, bands) if sets_aside(options) else None,
+        "rejected": joined(5, bool, False, bands) if aside else None,
     }

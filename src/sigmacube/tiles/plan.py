@@ -194,6 +194,16 @@ def peak_memory(
     return max(solving, combining, writing) + output
 
 
+def expected_rank(survey: Survey) -> int:
+    """Return the rank that most windows will not exceed, to plan memory with."""
+    if isinstance(survey.settings.rank, int):
+        return survey.settings.rank
+    if "start" in survey.learnt:
+        return survey.learnt["start"].shape[1]
+    smaller = min(survey.grid.rows.size * survey.grid.cols.size, survey.grid.bands.size)
+    return max(smaller // 8, min(smaller, 10))
+
+
 def _extent(axis: Axis, side: int) -> tuple[int, int]:
     """Return the pixels and windows that a tile needs along an axis, wherever it lies."""
     block = max(BLOCK * axis.size // axis.step, 1) * axis.step
@@ -203,13 +213,13 @@ def _extent(axis: Axis, side: int) -> tuple[int, int]:
 
 def choose_tile(
     survey: Survey,
-    rank: int,
     itemsize: int,
     memory: float,
     workers: int = 1,
     keep_factors: bool = False,
 ) -> tuple[int, int]:
     """Return the largest tile, nearly square, that ``workers`` can solve in ``memory`` bytes."""
+    rank = expected_rank(survey)
 
     def needs(tile: tuple[int, int]) -> float:
         return peak_memory(survey, rank, tile, itemsize, keep_factors)

@@ -1,6 +1,7 @@
 """Products of a result that does not fit in memory: tile by tile, each with the windows over it.
 
-Tiles are whole blocks of windows, or for means over blocks of pixels whole batches of these. A tile reads its pixels and the factors of all windows over them, makes the product as in
+Tiles are whole blocks of windows, or for means over blocks of pixels whole batches of these. A tile
+reads its pixels and the factors of all windows over them, makes the product as in
 memory, and writes its own values to a store beside the output, from which the output is written.
 """
 
@@ -18,6 +19,7 @@ import numpy as np
 
 from sigmacube.core.lowrank.covariance import batch_side
 from sigmacube.core.lowrank.storage import StoredFactors
+from sigmacube.core.progress import Progress
 from sigmacube.core.windows import Axis, WindowGrid
 from sigmacube.io import product as files
 from sigmacube.io.atomic import check_not_input, check_output, remove
@@ -34,7 +36,7 @@ from sigmacube.tiles.run import DEFAULT_MEMORY
 __all__ = ["product_file", "product_memory"]
 
 Span = tuple[int, int]
-Progress = Callable[[int, int], None]
+
 Make = Callable[[DenoisedCube, Span, "_Place"], Product]
 #: Side of the chunks of the store that tiles are written to, in pixels.
 CHUNK = 64

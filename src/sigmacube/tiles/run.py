@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +15,15 @@ import numpy as np
 from sigmacube import io
 from sigmacube._version import __version__
 from sigmacube.core.parallel import parallel
+from sigmacube.core.progress import Progress
+from sigmacube.estimators import estimator
 from sigmacube.io import cf
 from sigmacube.io.atomic import check_not_input
 from sigmacube.io.source import Source
 from sigmacube.io.watch import check_unchanged, digesting, stamp
-from sigmacube.pipeline import Options, pool_correlation, sets_aside, take_survey
-from sigmacube.survey import Survey, find_coverage
+from sigmacube.pipeline import survey_scene
+from sigmacube.settings import Settings, takes_settings
+from sigmacube.survey import Survey, find_presence
 from sigmacube.tiles.execute import check_execution, run_tiles
 from sigmacube.tiles.faults import passing
 from sigmacube.tiles.finish import create_arrays, window_maps, write_output
@@ -30,7 +33,7 @@ from sigmacube.tiles.plan import choose_tile, parse_memory, parse_tile
 
 __all__ = ["Outcome", "denoise_file", "run_folder"]
 
-Progress = Callable[[int, int], None]
+
 #: Memory for one run where the user names neither memory nor tile.
 DEFAULT_MEMORY = "2GB"
 
@@ -57,20 +60,13 @@ class Outcome:
     """Indices of the bands that hold data."""
 
 
+@takes_settings
 def denoise_file(
     source: str | Path,
     output: str | Path,
     noise: float | np.ndarray | str | None = None,
     *,
-    window: Any = 20,
-    step: Any = 4,
-    rank: int | str = "auto",
-    solver: str = "svd",
-    overlap: str = "exact",
-    weights: str = "precision",
-    finite_noise: bool = True,
     mask: np.ndarray | None = None,
-    uncertainty: bool = True,
     reading: Mapping[str, Any] | None = None,
     tile: str | int | tuple[int, int] | None = None,
     memory: str | float | None = None,
@@ -82,6 +78,7 @@ def denoise_file(
     dtype: str = "float32",
     keep_factors: bool = False,
     progress: Progress | None = None,
+    **options: Any,
 ) -> Outcome:
     """Denoise a cube in a file or store, tile by tile, into another one.
 
@@ -94,8 +91,8 @@ def denoise_file(
         What `sigmacube.read` reads, or the address of a Zarr store, such as ``s3://…/cube.zarr``.
     output
         What `DenoisedCube.save` writes, or the address of a Zarr store.
-    noise, window, step, rank, solver, overlap, weights, finite_noise, mask, uncertainty
-        As for `sigmacube.denoise`; the solver by name.
+    noise, mask
+        As for `sigmacube.denoise`.
     reading
         Options of `sigmacube.read`: ``bands``, ``scale``, ``nodata``, ``variable``, ``axes``,
         ``data``.
@@ -121,6 +118,8 @@ def denoise_file(
         only). They are on the disk twice until the output is whole.
     progress
         Called as ``progress(done, total)``, in windows.
+    **options
+        Options of `sigmacube.denoise` that say how windows are solved; the solver by name.
 
     Returns
     -------
@@ -141,25 +140,25 @@ def denoise_file(
     >>> bool(np.array_equal(io.read_result(made.output).std, whole.std))
     True
     """
-    options = Options(window, step, rank, solver, overlap, weights, finite_noise, uncertainty)
+    chosen = Settings(**options)
     if dtype not in ("float32", "float64"):
         raise ValueError(f"Invalid dtype {dtype!r}. It must be 'float32' or 'float64'.")
-    if not isinstance(solver, str):
+    if not isinstance(chosen.solver, str):
         raise ValueError("Invalid solver: tiles of files need a solver by its name.")
     if keep_factors:
-        check_keeps_factors(output, uncertainty)
+        check_keeps_factors(output, chosen.uncertainty)
     count = check_execution(mode, scheduler, workers)
     budget = None if memory is None else parse_memory(memory)
     wanted = None if tile is None else parse_tile(tile)
     place, output = _absolute(source), _absolute(output)
-    _check_inputs(output, place, options)
+    _check_inputs(output, place, chosen)
     folder = Folder(run_folder(output))
     reading = dict(reading or {})
     opened = io.open_source(place, mask=mask, **reading)
-    settings = _settings(opened, output, options, noise, dtype, wanted)
+    settings = _settings(opened, output, chosen, noise, dtype, wanted)
     settings |= {"input": place, "reading": _plain(reading), "mask": _mask_digest(mask)}
     settings["keep_factors"] = keep_factors
-    begin = _enter(folder, output, options, resume=resume, overwrite=overwrite)
+    begin = _enter(folder, output, chosen, resume=resume, overwrite=overwrite)
     if begin is None:
         return Outcome(output)
     with folder.locked():
@@ -222,7 +221,7 @@ def run_folder(output: str) -> str:
 
 
 def _enter(
-    folder: Folder, output: str, options: Options, *, resume: bool, overwrite: bool
+    folder: Folder, output: str, options: Settings, *, resume: bool, overwrite: bool
 ) -> bool | None:
     """Return whether to begin anew; None where nothing is left to do."""
     there = folder.exists()
@@ -237,7 +236,9 @@ def _enter(
     if finished or (goes_on and _is_renamed(folder, output)):
         _close(folder)
         return None
-    _check_output(output, options.uncertainty, sets_aside(options), overwrite=overwrite or goes_on)
+    _check_output(
+        output, options.uncertainty, estimator(options).sets_aside, overwrite=overwrite or goes_on
+    )
     if goes_on:
         return False
     if there:
@@ -260,12 +261,15 @@ def _is_renamed(folder: Folder, output: str) -> bool:
     return made and not (folder.local / "cube.zarr").exists() and Path(output).exists()
 
 
-def _check_inputs(output: str, source: str, options: Options) -> None:
+def _check_inputs(output: str, source: str, options: Settings) -> None:
     """Refuse an output that would replace the input."""
     outputs: list[str | Path] = [output]
     if not is_address(output):
         outputs += io.output_files(
-            output, uncertainty=options.uncertainty, rejected=sets_aside(options), overwrite=True
+            output,
+            uncertainty=options.uncertainty,
+            rejected=estimator(options).sets_aside,
+            overwrite=True,
         )
     check_not_input(outputs, [source])
 
@@ -282,7 +286,7 @@ def _check_output(output: str, uncertainty: bool, rejected: bool, *, overwrite: 
 def _settings(
     source: Source,
     output: str,
-    options: Options,
+    options: Settings,
     noise: Any,
     dtype: str,
     tile: tuple[int, int] | None,
@@ -292,7 +296,7 @@ def _settings(
     made = {
         "version": __version__,
         "noise": noise.tolist() if isinstance(noise, np.ndarray) else noise,
-        "options": asdict(options),
+        "options": options.to_dict(),
         "dtype": dtype,
         "tile": None if tile is None else list(tile),
         "address": output if is_address(output) else None,
@@ -324,7 +328,7 @@ def _begin(folder: Folder, settings: dict[str, Any], mask: np.ndarray | None) ->
 def _again(folder: Folder, settings: dict[str, Any], source: Source) -> Job:
     """Return the run of a folder, if it is the one that is asked for."""
     job = open_job(folder.place)
-    former = dict(job.settings)
+    former = dict(job.run)
     if settings["tile"] is None:  # whatever the run has
         settings["tile"] = former["tile"]
     _refuse_changes(former, settings)
@@ -360,7 +364,7 @@ def _compare_values(job: Job, source: Source) -> None:
         return
     digest = hashlib.blake2b(digest_size=20)
     if source.shape == job.survey.shape:
-        find_coverage(digesting(source.block, digest), source.shape)
+        find_presence(digesting(source, digest))
     if digest.hexdigest() != job.digest:
         raise ValueError(
             f"{source.address or source.path}: changed since the run was begun, so --resume would "
@@ -379,19 +383,18 @@ def _prepare(
     """Survey the scene, choose the tiles and make the store, unless that has been done."""
     if job.folder.read("survey.npz") is None:
         passing("survey-before")
-        source, options = job.source, job.options
+        source = job.source
         digest = hashlib.blake2b(digest_size=20)
         with parallel(threads) as run:
-            coverage = find_coverage(digesting(source.block, digest), source.shape)
-            survey = take_survey(
-                source.block, source.shape, noise, options, run, coverage=coverage, workers=threads
+            presence = find_presence(digesting(source, digest))
+            survey = survey_scene(
+                source, noise, job.settings, run, presence=presence, workers=threads
             )
-            if tile is None or memory is not None:
-                budget = parse_memory(DEFAULT_MEMORY) if memory is None else memory
-                fitting = _fitting_tile(job, survey, budget, at_once)
-                tile = tile or fitting
-            survey = pool_correlation(source.block, survey, options, run)
-        check_unchanged(source, job.settings["stamp"])
+        if tile is None or memory is not None:
+            budget = parse_memory(DEFAULT_MEMORY) if memory is None else memory
+            fitting = _fitting_tile(job, survey, budget, at_once)
+            tile = tile or fitting
+        check_unchanged(source, job.run["stamp"])
         job.store_survey(survey, tile, digest.hexdigest())
         passing("survey-after")
     if job.folder.read("created") is None:
@@ -402,8 +405,7 @@ def _prepare(
 
 def _fitting_tile(job: Job, survey: Survey, memory: float, at_once: int) -> tuple[int, int]:
     itemsize = job.source.dtype.itemsize
-    rank = survey.expected_rank(job.options.rank)
-    return choose_tile(survey, rank, itemsize, memory, at_once, job.keeps_factors)
+    return choose_tile(survey, itemsize, memory, at_once, job.keeps_factors)
 
 
 def _tiles(

@@ -9,21 +9,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import replace
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sigmacube.core.lowrank.functionals import ErrorModel
 from sigmacube.core.stored import ModelArrays
 from sigmacube.io.error_models import Create, pack
 from sigmacube.tiles.faults import passing
 from sigmacube.tiles.plan import Tile
 
 if TYPE_CHECKING:
-    from sigmacube.pipeline import Part
-    from sigmacube.survey import Survey
+    from sigmacube.estimators import Region
     from sigmacube.tiles.job import Job
 
 __all__ = ["file_name", "pack_factors", "tile_factors"]
@@ -40,18 +37,10 @@ def file_name(number: int) -> str:
     return f"factors/{number:06d}.npz"
 
 
-def tile_factors(tile: Tile, part: Part, survey: Survey) -> dict[str, Any]:
+def tile_factors(tile: Tile, part: Region) -> dict[str, Any]:
     """Return what a solved tile keeps of its error model, as arrays of an .npz file."""
-    model = ErrorModel(
-        part.factors, part.noise_variance, survey.bands, survey.shape[2], inflation=part.inflation
-    )
-    if part.noise_scale is not None:
-        (top, side), (height, width, _) = part.factors.grid.origin, part.factors.grid.cube_shape
-        scale = np.ones((height, width))
-        scale[tile.rows[0] - top : tile.rows[1] - top,
-              tile.cols[0] - side : tile.cols[1] - side] = part.noise_scale  # fmt: skip
-        model = replace(model, pixel_scale=scale)
-    kept = model.to_arrays(tile.rows, tile.cols)
+    errors: Any = part.errors
+    kept: ModelArrays = errors.to_arrays(tile.rows, tile.cols)
     summary = {
         "kind": kept.kind, "about": kept.about, "places": kept.places, "shapes": kept.shapes,
     }  # fmt: skip

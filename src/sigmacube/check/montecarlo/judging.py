@@ -6,19 +6,16 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from statistics import NormalDist
 
 import numpy as np
 
 from sigmacube.check.montecarlo.result import MonteCarlo
 from sigmacube.check.montecarlo.trials import Trials
+from sigmacube.core.levels import LEVELS, half_width
 from sigmacube.core.parallel import parallel
 from sigmacube.core.whitening import Noise
 
-__all__ = ["LEVELS", "judge"]
-
-LEVELS = (0.50, 0.68, 0.90, 0.95, 0.99)
-"""Nominal levels at which coverage is reported."""
+__all__ = ["judge"]
 
 # Bytes of errors that are looked at together.
 BLOCK_BYTES = 1 << 24
@@ -141,16 +138,10 @@ def _inside(z: np.ndarray, levels: tuple[float, ...]) -> tuple[np.ndarray, np.nd
     size = np.abs(z)
     shares, counts = np.empty((len(levels), z.shape[1])), np.empty((len(levels), len(z)))
     for n, level in enumerate(levels):
-        within = size <= _half_width(level)
+        within = size <= half_width(level)
         shares[n] = np.count_nonzero(within, axis=0) / len(z)
         counts[n] = np.count_nonzero(within, axis=1)
     return shares, counts
-
-
-def _half_width(level: float) -> float:
-    if not 0 < level < 1:
-        raise ValueError(f"Invalid level {level}. It must lie between 0 and 1.")
-    return NormalDist().inv_cdf((1 + level) / 2)
 
 
 def _noise_std(trials: Trials, start: int, stop: int) -> np.ndarray:

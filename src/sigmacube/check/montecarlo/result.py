@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from sigmacube.core.card import Card
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
@@ -20,8 +22,11 @@ if TYPE_CHECKING:
 __all__ = ["MonteCarlo"]
 
 
+_JUDGES = {"first": "the σ of the first", "each": "its own σ"}
+
+
 @dataclass(frozen=True, eq=False)
-class MonteCarlo:
+class MonteCarlo(Card):
     """Coverage of the closed form over repeated noise, with the limits that sampling sets."""
 
     trials: int
@@ -72,6 +77,19 @@ class MonteCarlo:
     """(elements, 3) row, col and band of the sampled elements."""
     sample_z: np.ndarray
     """(elements, trials) their deviations from the mean, over σ."""
+
+    def _facts(self) -> Mapping[str, str]:
+        def shares(by_level: Mapping[float, float]) -> str:
+            return ", ".join(f"{100 * p:g} %: {100 * s:.1f} %" for p, s in by_level.items())
+
+        return {
+            "trials": f"{self.trials}, each judged by {_JUDGES.get(self.sigma, self.sigma)}",
+            "coverage (mean)": shares(self.coverage),
+            "coverage (truth)": shares(self.truth_coverage),
+            "predicted/actual σ": f"{self.std_ratio:.3f} ± {self.std_ratio_spread:.3f}",
+            "RMSE": f"{self.rmse:.4g}, {100 * self.relative_rmse:.0f} % of the noise",
+            "not normal": f"{100 * self.shapiro_rejected:.1f} % of elements (5 % by chance)",
+        }
 
     @property
     def relative_rmse(self) -> float:
@@ -133,53 +151,26 @@ class MonteCarlo:
         """
         from sigmacube.show import plots
 
-        independent = min(self.sample_z.size, self.degrees_of_freedom * self.trials)
-        ax = plots.qq(self.sample_z, samples=independent, ax=ax)
-        # Blom's positions: the expected order statistics of a normal sample.
-        share = (np.arange(1, self.trials + 1) - 0.375) / (self.trials + 0.25)
-        from scipy.special import ndtri
-
-        for z in self.sample_z[:: max(1, len(self.sample_z) // max(elements, 1))][:elements]:
-            ax.plot(ndtri(share), np.sort(z), color=plots.VERMILION, lw=0.7, alpha=0.6, zorder=1)
-        ax.set_title(f"Q-Q plot, {len(self.sample_z)} elements × {self.trials} trials")
-        ax.set_ylabel("quantile of deviation / σ")
-        return ax
+        return plots.trials_qq(self, elements=elements, ax=ax)
 
     def plot_calibration(self, *, ax: Axes | None = None) -> Axes:
         """Draw achieved against claimed coverage of the Monte Carlo mean."""
         from sigmacube.show import plots
 
-        return plots.calibration(
-            self.coverage, samples=self.degrees_of_freedom * self.trials, ax=ax
-        )
+        samples = self.degrees_of_freedom * self.trials
+        return plots.calibration(self.coverage, samples=samples, ax=ax)
 
     def plot_ratio(self, *, ax: Axes | None = None) -> Axes:
         """Map the predicted over the actual standard deviation, mean over bands."""
         from sigmacube.show import plots
 
-        known = np.isfinite(self.std_ratio_map)
-        total = np.where(known, self.std_ratio_map, 0).sum(axis=2)
-        count = known.sum(axis=2)
-        ratio = np.divide(total, count, out=np.full(total.shape, np.nan), where=count > 0)
-        ax = plots.residual_map(ratio, ax=ax)
-        ax.set_title("Predicted / actual σ, mean over bands")
-        bar = ax.images[0].colorbar
-        if bar is not None:
-            bar.set_label("predicted / actual σ")
-        return ax
+        return plots.trials_ratio_map(self, ax=ax)
 
     def plot(self) -> Figure:
         """Draw calibration, Q-Q plot and the map of predicted over actual σ on one figure."""
-        import matplotlib.pyplot as plt
-
         from sigmacube.show import plots
 
-        with plots.style():
-            figure, axes = plt.subplots(1, 3, figsize=(15, 4.8), layout="constrained")
-            self.plot_calibration(ax=axes[0])
-            self.plot_qq(ax=axes[1])
-            self.plot_ratio(ax=axes[2])
-        return figure
+        return plots.trials_figure(self)
 
 
 def _keys(by_level: Mapping[float, float]) -> dict[str, float | None]:

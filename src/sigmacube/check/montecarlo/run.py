@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sigmacube.check.montecarlo.judging import LEVELS, judge
+from sigmacube.check.montecarlo.judging import judge
 from sigmacube.check.montecarlo.result import MonteCarlo
-from sigmacube.check.montecarlo.trials import Progress, make_trials
+from sigmacube.check.montecarlo.trials import make_trials
+from sigmacube.core.levels import LEVELS
+from sigmacube.core.progress import Progress
 from sigmacube.cube import Cube
 
 if TYPE_CHECKING:

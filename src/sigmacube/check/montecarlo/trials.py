@@ -9,31 +9,33 @@ be stopped and taken up again.
 from __future__ import annotations
 
 import hashlib
-import inspect
 import json
 import os
 import secrets
 import shutil
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from sigmacube._version import __version__
+from sigmacube.check.leave_one_out import calibrated
 from sigmacube.core.parallel import parallel
+from sigmacube.core.progress import Progress
 from sigmacube.cube import Cube
-from sigmacube.pipeline import as_cube, denoise
+from sigmacube.io.dataarray import as_cube
+from sigmacube.pipeline import denoise_cube
+from sigmacube.settings import Settings
 from sigmacube.synthetic import add_noise
 
 __all__ = ["Trials"]
 
-Progress = Callable[[int, int], None]
 
 SIGMA_CHOICES = ("first", "each")
 # What `denoise` takes that a trial settles itself.
-_SETTLED = ("cube", "noise", "uncertainty", "workers", "progress")
+_SETTLED = ("uncertainty",)
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,7 +69,8 @@ class Trials:
             raise ValueError(f"Invalid trials {self.count}. There must be at least 2.")
         if self.sigma not in SIGMA_CHOICES:
             raise ValueError(f"Invalid sigma {self.sigma!r}. It must be 'first' or 'each'.")
-        allowed = [n for n in inspect.signature(denoise).parameters if n not in _SETTLED]
+        allowed = [one.name for one in fields(Settings) if one.name not in _SETTLED]
+        allowed += ["mask", "calibrate"]
         for name in self.options or {}:
             if name not in allowed:
                 raise TypeError(
@@ -89,8 +92,12 @@ class Trials:
     def denoised(self, trial: int, **changes: Any) -> Any:
         """Return the result of one trial, with some options changed."""
         noise = self.noise if self.assumed is None else self.assumed
-        settings = {**(self.options or {}), **changes}
-        return denoise(self.observation(trial), noise, **settings)
+        options = {**(self.options or {}), **changes}
+        mask, workers = options.pop("mask", None), options.pop("workers", None)
+        calibrate = options.pop("calibrate", False)
+        cube = as_cube(self.observation(trial), mask)
+        result = denoise_cube(cube, noise, Settings(**options), workers=workers)
+        return calibrated(result, cube) if calibrate else result
 
     def run(self, *, workers: int | None = None, progress: Progress | None = None) -> None:
         """Denoise all observations that the folder does not hold yet.

@@ -53,7 +53,8 @@ def band_covariance(
 ) -> np.ndarray:
     """Return (row, col, n) error covariances of combinations of bands at every pixel.
 
-    It goes by the blocks of `overlap`, so that a part of a scene has the bits of the whole. NaN for blocks that lack windows.
+    It goes by the blocks of `overlap`, so that a part of a scene has the bits of the whole.
+    NaN for blocks that lack windows.
 
     Parameters
     ----------

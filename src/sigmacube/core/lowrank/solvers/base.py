@@ -7,11 +7,13 @@ from typing import Protocol
 
 import numpy as np
 
+from sigmacube.core.card import Card, spread_of
+
 __all__ = ["PatchSolution", "Solver"]
 
 
 @dataclass(frozen=True, eq=False)
-class PatchSolution:
+class PatchSolution(Card):
     """Low-rank estimate of one patch, as its truncated singular value decomposition.
 
     Examples
@@ -40,6 +42,13 @@ class PatchSolution:
     """Noise std of the matrix that was decomposed; above one where elements are left out."""
     loss: np.ndarray | None = None
     """(pixels,) bounded sum of squares left of every spectrum; None takes it from the factors."""
+
+    def _facts(self) -> dict[str, str]:
+        facts = {"patch": f"{len(self.left)} pixels, {len(self.right)} bands"}
+        facts |= {"rank": str(self.rank), "singular values": spread_of(self.singular_values)}
+        if self.kept is not None:
+            facts["kept"] = f"{100 * float(np.mean(self.kept)):.3g} % of elements"
+        return facts
 
     @property
     def rank(self) -> int:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from sigmacube.studies._cells import at_95
-from sigmacube.studies._paper import IMPULSE_LEVELS, IMPULSE_SHARES, IMPULSES
-from sigmacube.studies._report import Check, Report, Study, markdown_table, span
-from sigmacube.studies._scenes import Scene
-from sigmacube.studies._setting import Setting
+from matplotlib.figure import Figure
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from sigmacube.show import plots
+
+from ._paper import IMPULSE_LEVELS, IMPULSE_SHARES, IMPULSES
+from ._report import Check, Found, Report, markdown_table, span
+from ._scenes import Scene
+from ._setting import Setting, at_95
+
+TITLE = "Coverage under impulses"
+QUESTION = "Does σ hold when a share of the elements is salt and pepper?"
 
 LOW, HIGH = 0.94, 0.96
 # A robust solver is slow, so the study keeps to a part of the scene with many borders.
@@ -23,7 +25,7 @@ ROBUST = {"solver": "robust"}
 CONTROL_TRIALS = 10
 
 
-def run(setting: Setting) -> Mapping[str, Any]:
+def run(setting: Setting) -> Found:
     """Measure every cell of the table on a part of the scene."""
     scene = _part(setting.main_scene(), setting)
     noises = (0.05, 0.1) if setting.quick else IMPULSE_LEVELS
@@ -43,17 +45,15 @@ def run(setting: Setting) -> Mapping[str, Any]:
             checks.append(Check(f"{name}: robust, mean", found["mean"], LOW, HIGH, paper=paper))
             checks.append(Check(f"{name}: robust, truth", found["truth"], LOW, HIGH))
             checks.append(Check(f"{name}: svd, truth", plain["truth"], LOW, HIGH, kind="control"))
-    return {
-        "settings": {"scene": scene.name, "shape": list(scene.truth.shape), "trials": count},
-        "summary": {
-            "ours": f"mean {span([c['robust']['mean'] for c in cells])}, "
-            f"truth {span([c['robust']['truth'] for c in cells])}",
-            "paper": span([c["paper"] for c in cells]),
-            "limit": f"{LOW} to {HIGH}",
-        },
-        "checks": tuple(checks),
-        "data": {"cells": cells},
-    }
+    return Found(
+        settings={"scene": scene.name, "shape": list(scene.truth.shape), "trials": count},
+        ours=f"mean {span([c['robust']['mean'] for c in cells])}, "
+        f"truth {span([c['robust']['truth'] for c in cells])}",
+        paper=span([c["paper"] for c in cells]),
+        limit=f"{LOW} to {HIGH}",
+        checks=tuple(checks),
+        data={"cells": cells},
+    )
 
 
 def _part(scene: Scene, setting: Setting) -> Scene:
@@ -93,43 +93,25 @@ def table(report: Report) -> str:
     return markdown_table(head, rows)
 
 
-def draw(report: Report) -> Figure:
+def draw(report: Report, figure: Figure) -> None:
     """Draw coverage against the share of impulses."""
-    import matplotlib.pyplot as plt
-
-    from sigmacube.show import plots
-
     cells = report.data["cells"]
     noises = list(dict.fromkeys(cell["noise"] for cell in cells))
-    with plots.style():
-        figure, axes = plt.subplots(
-            1, len(noises), figsize=(3.4 * len(noises) + 0.6, 4.0), layout="constrained",
-            sharey=True, squeeze=False,
-        )  # fmt: skip
-        for ax, noise in zip(axes[0], noises, strict=True):
-            mine = [cell for cell in cells if cell["noise"] == noise]
-            x = [100 * cell["impulses"] for cell in mine]
-            ax.axhspan(LOW, HIGH, color=plots.GREY, alpha=0.25, lw=0)
-            ax.plot(x, [c["paper"] for c in mine], "x-", color=plots.INK, label="paper prints")
-            ax.plot(x, [c["robust"]["mean"] for c in mine], "o-", color=plots.BLUE,
-                    label="robust, Monte Carlo mean")  # fmt: skip
-            ax.plot(x, [c["robust"]["truth"] for c in mine], "o--", color=plots.BLUE, mfc="white",
-                    label="robust, truth")  # fmt: skip
-            ax.plot(x, [c["svd"]["truth"] for c in mine], "s:", color=plots.VERMILION,
-                    label="plain SVD, truth (control)")  # fmt: skip
-            ax.set_title(f"σ₀ = {noise:g}")
-            ax.set_xlabel("impulses (%)")
-            ax.set_ylim(0.55, 1.0)
-        axes[0, 0].set_ylabel("coverage of the 95 % interval")
-        axes[0, 0].legend(loc="lower left", fontsize=9)
-    return figure
-
-
-STUDY = Study(
-    name="impulses",
-    title="Coverage under impulses",
-    question="Does σ hold when a share of the elements is salt and pepper?",
-    run=run,
-    draw=draw,
-    table=table,
-)
+    figure.set_size_inches(3.4 * len(noises) + 0.6, 4.0)
+    axes = figure.subplots(1, len(noises), sharey=True, squeeze=False)
+    for ax, noise in zip(axes[0], noises, strict=True):
+        mine = [cell for cell in cells if cell["noise"] == noise]
+        x = [100 * cell["impulses"] for cell in mine]
+        ax.axhspan(LOW, HIGH, color=plots.GREY, alpha=0.25, lw=0)
+        ax.plot(x, [c["paper"] for c in mine], "x-", color=plots.INK, label="paper prints")
+        ax.plot(x, [c["robust"]["mean"] for c in mine], "o-", color=plots.BLUE,
+                label="robust, Monte Carlo mean")  # fmt: skip
+        ax.plot(x, [c["robust"]["truth"] for c in mine], "o--", color=plots.BLUE, mfc="white",
+                label="robust, truth")  # fmt: skip
+        ax.plot(x, [c["svd"]["truth"] for c in mine], "s:", color=plots.VERMILION,
+                label="plain SVD, truth (control)")  # fmt: skip
+        ax.set_title(f"σ₀ = {noise:g}")
+        ax.set_xlabel("impulses (%)")
+        ax.set_ylim(0.55, 1.0)
+    axes[0, 0].set_ylabel("coverage of the 95 % interval")
+    axes[0, 0].legend(loc="lower left", fontsize=9)

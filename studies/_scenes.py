@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from sigmacube import synthetic
+from sigmacube.api import denoise
 from sigmacube.cube import Cube
-from sigmacube.pipeline import denoise
 
 __all__ = ["SCENES", "Scene", "load_scene"]
 

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from matplotlib.figure import Figure
+from scipy.special import ndtri
 
 from sigmacube.check.montecarlo.judging import binomial_limits, shapiro_p
-from sigmacube.studies._cells import defaults
-from sigmacube.studies._paper import SHAPIRO
-from sigmacube.studies._report import Check, Report, Study, markdown_table, span
-from sigmacube.studies._setting import Setting
+from sigmacube.show import plots
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from ._paper import SHAPIRO
+from ._report import Check, Found, Report, markdown_table, span
+from ._setting import Setting, defaults
+
+TITLE = "Q-Q plots and Shapiro-Wilk tests"
+QUESTION = "Are the errors of the estimate normal, so that σ says all there is to say?"
 
 NOISES = (0.05, 0.075, 0.1, 0.125)
 # Elements of one scene share windows, so their tests are not independent: the share scatters more
@@ -24,7 +26,7 @@ LARGEST = 0.075
 LARGEST_REAL = 0.10
 
 
-def run(setting: Setting) -> Mapping[str, Any]:
+def run(setting: Setting) -> Found:
     """Test a random sample of elements per scene and noise level."""
     noises = (0.05, 0.125) if setting.quick else NOISES
     cells: list[dict[str, Any]] = []
@@ -48,16 +50,14 @@ def run(setting: Setting) -> Mapping[str, Any]:
     name = "Laplace errors: share rejected"
     checks.append(Check(name, control, 0.0, LARGEST_REAL, kind="control"))
     printed = [c["paper_p"] for c in cells if c["paper_p"]]
-    return {
-        "settings": {"trials": setting.trials, "noise": list(noises)},
-        "summary": {
-            "ours": f"{span([100 * c['rejected_z'] for c in cells], 1)} % of elements with p < .05",
-            "paper": f"one p per cell, {span(printed, 2)}" if printed else "–",
-            "limit": f"5 % expected; at most {100 * LARGEST:g} % (real: {100 * LARGEST_REAL:g} %)",
-        },
-        "checks": tuple(checks),
-        "data": {"cells": cells, "laplace": control},
-    }
+    return Found(
+        settings={"trials": setting.trials, "noise": list(noises)},
+        ours=f"{span([100 * c['rejected_z'] for c in cells], 1)} % of elements with p < .05",
+        paper=f"one p per cell, {span(printed, 2)}" if printed else "–",
+        limit=f"5 % expected; at most {100 * LARGEST:g} % (real: {100 * LARGEST_REAL:g} %)",
+        checks=tuple(checks),
+        data={"cells": cells, "laplace": control},
+    )
 
 
 def _laplace_control(trials: int) -> float:
@@ -90,41 +90,23 @@ def table(report: Report) -> str:
     return markdown_table(head, rows)
 
 
-def draw(report: Report) -> Figure:
+def draw(report: Report, figure: Figure) -> None:
     """Draw a Q-Q plot per scene: all sampled elements together, and three single ones."""
-    import matplotlib.pyplot as plt
-    from scipy.special import ndtri
-
-    from sigmacube.show import plots
-
     cells = report.data["cells"]
     scenes = list(dict.fromkeys(c["scene"] for c in cells))
-    with plots.style():
-        figure, axes = plt.subplots(
-            1, len(scenes), figsize=(3.9 * len(scenes), 4.4), layout="constrained", squeeze=False
-        )
-        for ax, scene in zip(axes[0], scenes, strict=True):
-            cell = next(c for c in cells if c["scene"] == scene)
-            qq = cell["qq"]
-            ax.axline((0, 0), slope=1, color=plots.GREY, lw=1)
-            for n, values in enumerate(qq["single"]):
-                share = (np.arange(1, len(values) + 1) - 0.375) / (len(values) + 0.25)
-                ax.plot(ndtri(share), values, color=plots.VERMILION, lw=0.8, alpha=0.7,
-                        label="single elements" if n == 0 else None)  # fmt: skip
-            ax.plot(qq["theory"], qq["pooled"], "o", ms=3.4, color=plots.BLUE,
-                    label=f"{cell['elements']} elements")  # fmt: skip
-            ax.set(xlim=(-4, 4), ylim=(-4, 4), aspect="equal", xlabel="normal quantile")
-            ax.set_title(f"{cell['title']}\nσ₀ = {cell['noise']:g}", fontsize=10.5)
-        axes[0, 0].set_ylabel("quantile of deviation / σ")
-        axes[0, 0].legend(loc="upper left")
-    return figure
-
-
-STUDY = Study(
-    name="normality",
-    title="Q-Q plots and Shapiro-Wilk tests",
-    question="Are the errors of the estimate normal, so that σ says all there is to say?",
-    run=run,
-    draw=draw,
-    table=table,
-)
+    figure.set_size_inches(3.9 * len(scenes), 4.4)
+    axes = figure.subplots(1, len(scenes), squeeze=False)
+    for ax, scene in zip(axes[0], scenes, strict=True):
+        cell = next(c for c in cells if c["scene"] == scene)
+        qq = cell["qq"]
+        ax.axline((0, 0), slope=1, color=plots.GREY, lw=1)
+        for n, values in enumerate(qq["single"]):
+            share = (np.arange(1, len(values) + 1) - 0.375) / (len(values) + 0.25)
+            ax.plot(ndtri(share), values, color=plots.VERMILION, lw=0.8, alpha=0.7,
+                    label="single elements" if n == 0 else None)  # fmt: skip
+        ax.plot(qq["theory"], qq["pooled"], "o", ms=3.4, color=plots.BLUE,
+                label=f"{cell['elements']} elements")  # fmt: skip
+        ax.set(xlim=(-4, 4), ylim=(-4, 4), aspect="equal", xlabel="normal quantile")
+        ax.set_title(f"{cell['title']}\nσ₀ = {cell['noise']:g}", fontsize=10.5)
+    axes[0, 0].set_ylabel("quantile of deviation / σ")
+    axes[0, 0].legend(loc="upper left")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from sigmacube.studies import NAMES, load
-from sigmacube.studies._report import Report, markdown_table
+from . import load, names
+from ._report import Report, markdown_table, write_text
 
-__all__ = ["build", "read_reports"]
+__all__ = ["build", "read_reports", "write"]
 
 INTRODUCTION = """# Results
 
@@ -28,7 +28,7 @@ records 0012 and 0013 tell how trials are drawn and judged.
 
 def read_reports(folder: Path) -> list[Report]:
     """Return the reports in a folder, in the order of the studies."""
-    paths = [folder / f"{name}.json" for name in NAMES]
+    paths = [folder / f"{name}.json" for name in names()]
     return [Report.from_json(path.read_text(encoding="utf-8")) for path in paths if path.exists()]
 
 
@@ -48,6 +48,11 @@ def build(reports: list[Report], pictures: str) -> str:
     for report in reports:
         parts.append(_section(report, pictures))
     return "\n".join(parts).rstrip("\n") + "\n"
+
+
+def write(page: Path, reports: list[Report], pictures: str) -> None:
+    """Write the page; see `build`."""
+    write_text(page, build(reports, pictures))
 
 
 def _section(report: Report, pictures: str) -> str:

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from matplotlib.figure import Figure
+
+from sigmacube.api import denoise
 from sigmacube.check.montecarlo import judge
 from sigmacube.core.parallel import default_workers
-from sigmacube.pipeline import denoise
-from sigmacube.studies._paper import SECONDS
-from sigmacube.studies._report import Check, Report, Study, markdown_table
-from sigmacube.studies._scenes import Scene
-from sigmacube.studies._setting import Setting
+from sigmacube.show import plots
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from ._paper import SECONDS
+from ._report import Check, Found, Report, markdown_table
+from ._scenes import Scene
+from ._setting import Setting
+
+TITLE = "Time of the closed form"
+QUESTION = "What does σ cost, beside the Monte Carlo that it replaces?"
 
 NOISE = 0.05
 TRIALS = 100
@@ -25,7 +28,7 @@ LARGEST_COST = 0.32
 """The paper's own extra cost of σ on this scene, 864 s / 653 s − 1."""
 
 
-def run(setting: Setting) -> Mapping[str, Any]:
+def run(setting: Setting) -> Found:
     """Time the three ways side by side, for our defaults and for the paper's settings."""
     scene = setting.main_scene()
     rows: list[dict[str, Any]] = []
@@ -46,18 +49,16 @@ def run(setting: Setting) -> Mapping[str, Any]:
     ]  # fmt: skip
     paper = SECONDS["indian"]
     paper_cost = 100 * (paper[2] / paper[1] - 1)
-    return {
-        "settings": {"scene": scene.name, "shape": list(scene.truth.shape), "noise": NOISE,
+    return Found(
+        settings={"scene": scene.name, "shape": list(scene.truth.shape), "noise": NOISE,
                      "workers": setting.workers or default_workers(),
                      "trials_timed": rows[0]["trials_timed"]},
-        "summary": {
-            "ours": f"Monte Carlo {speed:.0f} × the closed form; σ costs {100 * cost:+.0f} %",
-            "paper": f"{paper[0] / paper[2]:.0f} × (20 threads); +{paper_cost:.0f} %",
-            "limit": f"at least {LEAST_SPEED_UP:.0f} ×; at most +{100 * LARGEST_COST:.0f} %",
-        },
-        "checks": tuple(checks),
-        "data": {"rows": rows, "paper": {k: list(v) for k, v in SECONDS.items()}},
-    }  # fmt: skip
+        ours=f"Monte Carlo {speed:.0f} × the closed form; σ costs {100 * cost:+.0f} %",
+        paper=f"{paper[0] / paper[2]:.0f} × (20 threads); +{paper_cost:.0f} %",
+        limit=f"at least {LEAST_SPEED_UP:.0f} ×; at most +{100 * LARGEST_COST:.0f} %",
+        checks=tuple(checks),
+        data={"rows": rows, "paper": {k: list(v) for k, v in SECONDS.items()}},
+    )  # fmt: skip
 
 
 def _seconds(setting: Setting, scene: Scene, options: dict[str, Any]) -> dict[str, Any]:
@@ -111,46 +112,31 @@ def _cells(seconds: Any, digits: int) -> list[str]:
     ]
 
 
-def draw(report: Report) -> Figure:
+def draw(report: Report, figure: Figure) -> None:
     """Draw the times on a logarithmic axis."""
-    import matplotlib.pyplot as plt
-
-    from sigmacube.show import plots
-
     bars = [(f"ours, {row['label']}", (row["monte_carlo"], row["alone"], row["with_sigma"]))
             for row in report.data["rows"]]  # fmt: skip
     bars.append(("paper, Indian Pines", tuple(report.data["paper"]["indian"])))
-    with plots.style():
-        figure, ax = plt.subplots(figsize=(8.4, 3.8), layout="constrained")
-        for n, (label, color) in enumerate(
-            (("Monte Carlo, 100 trials", plots.VERMILION), ("low-rank step", plots.GREY),
-             ("low-rank step with σ", plots.BLUE))
-        ):  # fmt: skip
-            at = [position + 0.27 * (n - 1) for position in range(len(bars))]
-            values = [seconds[n] for _, seconds in bars]
-            drawn = ax.barh(at, values, height=0.25, color=color, label=label)
-            ax.bar_label(
-                drawn,
-                labels=[f"{v:,.0f} s" if v >= 10 else f"{v:.2f} s" for v in values],
-                padding=3,
-                fontsize=9,
-            )
-        ax.set_yticks(range(len(bars)), [label for label, _ in bars])
-        ax.invert_yaxis()
-        ax.set_xscale("log")
-        ax.set_xlim(0.1, 4e4)
-        ax.set_xlabel("seconds")
-        shape = "×".join(str(n) for n in report.settings["shape"])
-        ax.set_title(f"Time for {shape}; {report.settings['workers']} cores (paper: 20 threads)")
-        ax.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
-    return figure
-
-
-STUDY = Study(
-    name="timing",
-    title="Time of the closed form",
-    question="What does σ cost, beside the Monte Carlo that it replaces?",
-    run=run,
-    draw=draw,
-    table=table,
-)
+    figure.set_size_inches(8.4, 3.8)
+    ax = figure.subplots()
+    for n, (label, color) in enumerate(
+        (("Monte Carlo, 100 trials", plots.VERMILION), ("low-rank step", plots.GREY),
+         ("low-rank step with σ", plots.BLUE))
+    ):  # fmt: skip
+        at = [position + 0.27 * (n - 1) for position in range(len(bars))]
+        values = [seconds[n] for _, seconds in bars]
+        drawn = ax.barh(at, values, height=0.25, color=color, label=label)
+        ax.bar_label(
+            drawn,
+            labels=[f"{v:,.0f} s" if v >= 10 else f"{v:.2f} s" for v in values],
+            padding=3,
+            fontsize=9,
+        )
+    ax.set_yticks(range(len(bars)), [label for label, _ in bars])
+    ax.invert_yaxis()
+    ax.set_xscale("log")
+    ax.set_xlim(0.1, 4e4)
+    ax.set_xlabel("seconds")
+    shape = "×".join(str(n) for n in report.settings["shape"])
+    ax.set_title(f"Time for {shape}; {report.settings['workers']} cores (paper: 20 threads)")
+    ax.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))

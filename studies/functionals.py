@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from sigmacube.check.montecarlo import Trials
-from sigmacube.studies._report import Check, Report, Study, markdown_table, span
-from sigmacube.studies._setting import Setting
+from sigmacube.show import plots
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from ._report import Check, Found, Report, markdown_table, span
+from ._setting import Setting
+
+TITLE = "Error of aggregates"
+QUESTION = "Is the σ of means and differences right, with all correlations?"
 
 NOISE = 0.05
 PLACES = 40
@@ -25,7 +29,7 @@ LABELS = {
 }
 
 
-def run(setting: Setting) -> Mapping[str, Any]:
+def run(setting: Setting) -> Found:
     """Compare predicted and actual standard deviations of aggregates at places drawn at random."""
     scene = setting.main_scene()
     rng = np.random.default_rng(0)
@@ -55,17 +59,15 @@ def run(setting: Setting) -> Mapping[str, Any]:
             Check(f"{row['kind']}: errors taken as independent", row["naive"], low, high,
                   kind="control")
         )  # fmt: skip
-    return {
-        "settings": {"scene": scene.name, "trials": setting.trials, "noise": NOISE,
+    return Found(
+        settings={"scene": scene.name, "trials": setting.trials, "noise": NOISE,
                      "places": PLACES},
-        "summary": {
-            "ours": f"predicted / actual {span([r['ratio'] for r in rows])}",
-            "paper": "–",
-            "limit": f"1 ± {margin:.3f} (four standard errors)",
-        },
-        "checks": tuple(checks),
-        "data": {"rows": rows},
-    }  # fmt: skip
+        ours=f"predicted / actual {span([r['ratio'] for r in rows])}",
+        paper="–",
+        limit=f"1 ± {margin:.3f} (four standard errors)",
+        checks=tuple(checks),
+        data={"rows": rows},
+    )  # fmt: skip
 
 
 Weights = dict[tuple[int, int, int], float]
@@ -116,36 +118,21 @@ def table(report: Report) -> str:
     return markdown_table(head, rows)
 
 
-def draw(report: Report) -> Figure:
+def draw(report: Report, figure: Figure) -> None:
     """Draw predicted against actual σ, one panel per kind."""
-    import matplotlib.pyplot as plt
-
-    from sigmacube.show import plots
-
     rows = report.data["rows"]
-    with plots.style():
-        figure, axes = plt.subplots(1, 4, figsize=(14.5, 4.0), layout="constrained")
-        for ax, row in zip(axes, rows, strict=True):
-            top = 1.15 * max(max(row["actual"]), max(row["predicted"]), max(row["naive_each"]))
-            ax.axline((0, 0), slope=1, color=plots.GREY, lw=1)
-            ax.plot(row["actual"], row["naive_each"], "s", ms=4.5, color=plots.VERMILION,
-                    mfc="none", label="errors independent (control)")  # fmt: skip
-            ax.plot(row["actual"], row["predicted"], "o", ms=5, color=plots.BLUE,
-                    label="functional_std")  # fmt: skip
-            ax.set(xlim=(0, top), ylim=(0, top), aspect="equal", xlabel="actual σ over trials")
-            ax.set_title(LABELS[row["kind"]], fontsize=10.5)
-            ax.xaxis.set_major_locator(plt.MaxNLocator(4))
-            ax.yaxis.set_major_locator(plt.MaxNLocator(4))
-        axes[0].set_ylabel("predicted σ")
-        axes[0].legend(loc="upper left", fontsize=9)
-    return figure
-
-
-STUDY = Study(
-    name="functionals",
-    title="Error of aggregates",
-    question="Is the σ of means and differences right, with all correlations?",
-    run=run,
-    draw=draw,
-    table=table,
-)
+    figure.set_size_inches(14.5, 4.0)
+    axes = figure.subplots(1, 4)
+    for ax, row in zip(axes, rows, strict=True):
+        top = 1.15 * max(max(row["actual"]), max(row["predicted"]), max(row["naive_each"]))
+        ax.axline((0, 0), slope=1, color=plots.GREY, lw=1)
+        ax.plot(row["actual"], row["naive_each"], "s", ms=4.5, color=plots.VERMILION,
+                mfc="none", label="errors independent (control)")  # fmt: skip
+        ax.plot(row["actual"], row["predicted"], "o", ms=5, color=plots.BLUE,
+                label="functional_std")  # fmt: skip
+        ax.set(xlim=(0, top), ylim=(0, top), aspect="equal", xlabel="actual σ over trials")
+        ax.set_title(LABELS[row["kind"]], fontsize=10.5)
+        ax.xaxis.set_major_locator(MaxNLocator(4))
+        ax.yaxis.set_major_locator(MaxNLocator(4))
+    axes[0].set_ylabel("predicted σ")
+    axes[0].legend(loc="upper left", fontsize=9)

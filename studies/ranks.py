@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from matplotlib.figure import Figure
 
+from sigmacube.api import denoise
 from sigmacube.core.windows import WindowGrid
-from sigmacube.pipeline import denoise
-from sigmacube.studies._paper import NOISE_LEVELS
-from sigmacube.studies._report import Check, Report, Study, markdown_table, span
-from sigmacube.studies._setting import Setting
+from sigmacube.show import plots
 from sigmacube.synthetic import add_noise
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from ._paper import NOISE_LEVELS
+from ._report import Check, Found, Report, markdown_table, span
+from ._setting import Setting
+
+TITLE = "Rank of the windows"
+QUESTION = "Does the noise edge keep the components that can be seen, and no noise?"
 
 # Of the windows, so many must get the rank of the signal that noise lets be seen, give or take
 # components within this factor of the edge, where chance decides.
 LEAST_SHARE, TWILIGHT = 0.98, 1.15
 
 
-def run(setting: Setting) -> Mapping[str, Any]:
+def run(setting: Setting) -> Found:
     """Compare the ranks found in one observation with those of the noise-free windows."""
     scene = setting.main_scene()
     noises = (0.05, 0.125) if setting.quick else (0.001, *NOISE_LEVELS)
@@ -47,17 +49,15 @@ def run(setting: Setting) -> Mapping[str, Any]:
         checks.append(Check(name, row["share"], LEAST_SHARE, 1.0))
         checks.append(Check(f"{name}, noise told 20 % too low", row["control_share"], LEAST_SHARE,
                             1.0, kind="control"))  # fmt: skip
-    return {
-        "settings": {"scene": scene.name, "noise": list(noises)},
-        "summary": {
-            "ours": f"{span([100 * r['share'] for r in rows], 1)} % of windows right; "
-            f"mean rank {span([r['mean'] for r in rows], 1)}",
-            "paper": "7 everywhere",
-            "limit": f"at least {100 * LEAST_SHARE:.0f} %",
-        },
-        "checks": tuple(checks),
-        "data": {"rows": rows},
-    }
+    return Found(
+        settings={"scene": scene.name, "noise": list(noises)},
+        ours=f"{span([100 * r['share'] for r in rows], 1)} % of windows right; "
+        f"mean rank {span([r['mean'] for r in rows], 1)}",
+        paper="7 everywhere",
+        limit=f"at least {100 * LEAST_SHARE:.0f} %",
+        checks=tuple(checks),
+        data={"rows": rows},
+    )
 
 
 def _strengths(truth: np.ndarray) -> np.ndarray:
@@ -110,37 +110,18 @@ def table(report: Report) -> str:
     return markdown_table(head, rows)
 
 
-def draw(report: Report) -> Figure:
+def draw(report: Report, figure: Figure) -> None:
     """Draw histograms of the ranks."""
-    import matplotlib.pyplot as plt
-
-    from sigmacube.show import plots
-
     rows = report.data["rows"]
-    with plots.style():
-        figure, axes = plt.subplots(
-            1, len(rows), figsize=(2.3 * len(rows) + 1, 3.2), layout="constrained", sharey=True
-        )
-        for ax, row in zip(np.atleast_1d(axes), rows, strict=True):
-            ranks = [int(r) for r in row["found"]]
-            ax.bar(ranks, row["found"].values(), color=plots.BLUE)
-            ax.axvline(7, color=plots.VERMILION, lw=1.2, ls="--")
-            ax.set_title(f"σ₀ = {row['noise']:g}", fontsize=10.5)
-            ax.set_xlabel("rank")
-            ax.set_xlim(0, 9)
-            ax.set_xticks(range(1, 9, 2))
-        np.atleast_1d(axes)[0].set_ylabel("windows")
-        figure.suptitle(
-            "Rank of the windows by the noise edge (dashed: the paper's 7)", fontsize=11
-        )
-    return figure
-
-
-STUDY = Study(
-    name="ranks",
-    title="Rank of the windows",
-    question="Does the noise edge keep the components that can be seen, and no noise?",
-    run=run,
-    draw=draw,
-    table=table,
-)
+    figure.set_size_inches(2.3 * len(rows) + 1, 3.2)
+    axes = figure.subplots(1, len(rows), sharey=True)
+    for ax, row in zip(np.atleast_1d(axes), rows, strict=True):
+        ranks = [int(r) for r in row["found"]]
+        ax.bar(ranks, row["found"].values(), color=plots.BLUE)
+        ax.axvline(7, color=plots.VERMILION, lw=1.2, ls="--")
+        ax.set_title(f"σ₀ = {row['noise']:g}", fontsize=10.5)
+        ax.set_xlabel("rank")
+        ax.set_xlim(0, 9)
+        ax.set_xticks(range(1, 9, 2))
+    np.atleast_1d(axes)[0].set_ylabel("windows")
+    figure.suptitle("Rank of the windows by the noise edge (dashed: the paper's 7)", fontsize=11)

@@ -16,13 +16,16 @@ import numpy as np
 
 from sigmacube.check.montecarlo import MonteCarlo, Trials, judge
 from sigmacube.check.montecarlo.trials import make_trials
-from sigmacube.studies._controls import independent_std
-from sigmacube.studies._report import write_text
-from sigmacube.studies._scenes import SCENES, Scene, load_scene
+from sigmacube.core.lowrank.patch_variance import exact_variance
+from sigmacube.core.progress import Progress
+from sigmacube.result import DenoisedCube
 
-__all__ = ["Setting"]
+from ._report import write_text
+from ._scenes import SCENES, Scene, load_scene
 
-ProgressMaker = Callable[[str], AbstractContextManager[Callable[[int, int], None] | None]]
+__all__ = ["Setting", "at_95", "defaults", "independent_std", "paper_setting", "pick"]
+
+ProgressMaker = Callable[[str], AbstractContextManager[Progress | None]]
 
 # Standard deviations that trials are judged by, from the trials.
 FORMS: Mapping[str, Callable[[Trials], np.ndarray | None]] = {
@@ -156,6 +159,70 @@ def quantiles(result: MonteCarlo) -> dict[str, Any]:
         "single_p": [float(f"{result.shapiro_p[n]:.4g}") for n in picked],
         "positions": result.sample_positions[picked].tolist(),
     }
+
+
+def defaults(setting: Setting, scene: Scene, noise: float) -> dict[str, dict[str, Any]]:
+    """Return the figures of our defaults, and of two controls on the same trials.
+
+    On a real scene components near the noise edge come and go with the noise, so that the σ of one
+    observation is not that of another. There each trial is judged by its own σ, as users have it;
+    ``"first"`` holds what the σ of the first observation says of all trials.
+    """
+    if scene.real:
+        forms = ("own", "first", "halved", "independent")
+        return setting.measure(scene, noise, forms, sigma="each")
+    found = setting.measure(scene, noise, ("own", "halved", "independent"))
+    return {**found, "first": found["own"]}
+
+
+def paper_setting(
+    setting: Setting, scene: Scene, noise: float, rank: int = 7
+) -> dict[str, dict[str, Any]]:
+    """Return the figures of the paper's estimator with three closed forms on the same trials."""
+    options = {"rank": rank, "weights": "uniform"}
+    return setting.measure(scene, noise, ("own", "paper", "first order"), options=options)
+
+
+def at_95(figures: dict[str, Any], what: str = "coverage") -> float:
+    """Return one figure at the 95 % level."""
+    return float(figures[what]["0.95"])
+
+
+def pick(figures: dict[str, Any]) -> dict[str, float]:
+    """Return the figures at the 95 % level that tables and pictures show."""
+    return {
+        "mean": at_95(figures),
+        "spread": at_95(figures, "coverage_spread"),
+        "truth": at_95(figures, "truth_coverage"),
+        "limit": at_95(figures, "spread_limit"),
+        "std_ratio": figures["std_ratio"],
+        "rmse": figures["relative_rmse"],
+    }
+
+
+def independent_std(result: DenoisedCube) -> np.ndarray:
+    """Return σ as if overlapping windows had independent errors: Σ w² var / (Σ w)².
+
+    Windows share most of their pixels, so this is far too small; studies use it as a control.
+    """
+    model = result.error_model
+    if model is None:
+        raise ValueError("Invalid result without its error model.")
+    factors, grid = model.factors, model.factors.grid
+    variance = np.zeros(grid.cube_shape)
+    total = np.zeros(grid.cube_shape)
+    for i, k, j in np.ndindex(factors.left.shape[:3]):
+        rows, cols, bands = grid.slices(i, j, k)
+        weight = factors.pixel_weights[i, k, j][..., None]
+        left = factors.left[i, k, j] * factors.is_signal[i, k, j][:, None, None]
+        right = factors.right[i, k, j] * factors.is_signal[i, k, j][:, None]
+        a, b = np.square(left).sum(axis=0), np.square(right).sum(axis=0)
+        own = exact_variance(a.ravel(), b).reshape(*a.shape, -1)
+        variance[rows, cols, bands] += weight**2 * own
+        total[rows, cols, bands] += weight
+    std = np.full(result.estimate.shape, np.nan)
+    std[..., model.bands] = np.sqrt(variance) / total * factors.noise.std
+    return std
 
 
 def _one_for_all(trials: Trials) -> np.ndarray:

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import json
-import os
-import secrets
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from matplotlib.figure import Figure
+
+from sigmacube._version import __version__
+from sigmacube.io.atomic import staged
+from sigmacube.show import plots
+
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    from ._setting import Setting
 
-    from sigmacube.studies._setting import Setting
-
-__all__ = ["Check", "Report", "Study"]
+__all__ = ["Check", "Found", "Report", "Study"]
 
 KINDS = ("ours", "paper", "control")
 
@@ -65,6 +68,24 @@ class Check:
         if self.kind == "control":
             return "NOT CAUGHT" if self.inside else "wrong, as it must be"
         return "right" if self.inside else "wrong"
+
+
+@dataclass(frozen=True)
+class Found:
+    """What running a study gives."""
+
+    settings: Mapping[str, Any]
+    """How it was done."""
+    ours: str
+    """Our figure, for one row of the results page."""
+    paper: str
+    """The paper's figure."""
+    limit: str
+    """What ours is held to."""
+    checks: Sequence[Check]
+    """Figures held to limits."""
+    data: Mapping[str, Any]
+    """All figures, for tables and pictures."""
 
 
 @dataclass(frozen=True)
@@ -140,22 +161,17 @@ class Report:
             record.pop(derived, None)
         return cls(checks=checks, **record)
 
-    def write(self, folder: Path, draw: Callable[[Report], Figure]) -> list[Path]:
+    def write(self, folder: Path, draw: Callable[[Report, Figure], None]) -> list[Path]:
         """Write ``<study>.json``, ``.png`` and ``.md`` to a folder; return their paths."""
         folder.mkdir(parents=True, exist_ok=True)
-        json_path, png_path, row_path = (
-            folder / f"{self.study}.{suffix}" for suffix in ("json", "png", "md")
-        )
-        figure = draw(self)
-        partial = png_path.with_name(f".{png_path.stem}.{secrets.token_hex(4)}.partial")
-        figure.savefig(partial, format="png", dpi=140)
-        os.replace(partial, png_path)
-        from matplotlib import pyplot as plt
-
-        plt.close(figure)
-        write_text(row_path, self.markdown_row() + "\n")
-        write_text(json_path, self.to_json())
-        return [json_path, png_path, row_path]
+        paths = [folder / f"{self.study}.{suffix}" for suffix in ("json", "png", "md")]
+        with plots.style(), staged(paths, overwrite=True) as (record, picture, row):
+            figure = Figure(layout="constrained")
+            draw(self, figure)
+            figure.savefig(picture, format="png", dpi=140)
+            row.write_text(self.markdown_row() + "\n", encoding="utf-8")
+            record.write_text(self.to_json(), encoding="utf-8")
+        return paths
 
 
 @dataclass(frozen=True)
@@ -165,19 +181,14 @@ class Study:
     name: str
     title: str
     question: str
-    run: Callable[[Setting], Mapping[str, Any]]
-    """Measure; returns ``settings``, ``summary``, ``checks`` and ``data`` of the report."""
-    draw: Callable[[Report], Figure]
+    run: Callable[[Setting], Found]
+    draw: Callable[[Report, Figure], None]
     """Draw the picture from the report alone."""
     table: Callable[[Report], str]
     """Return the Markdown table of the results page from the report alone."""
 
     def report(self, setting: Setting) -> Report:
         """Run the study and return its report."""
-        import time
-
-        from sigmacube._version import __version__
-
         start = time.perf_counter()
         found = self.run(setting)
         return Report(
@@ -185,17 +196,19 @@ class Study:
             title=self.title,
             question=self.question,
             quick=setting.quick,
+            settings=found.settings,
+            summary={"ours": found.ours, "paper": found.paper, "limit": found.limit},
+            checks=tuple(found.checks),
+            data=found.data,
             seconds=round(time.perf_counter() - start, 1),
             version=__version__,
-            **found,
         )
 
 
 def write_text(path: Path, text: str) -> None:
     """Write a text file, whole or not at all."""
-    partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}.partial")
-    partial.write_text(text, encoding="utf-8")
-    os.replace(partial, path)
+    with staged([path], overwrite=True) as (temporary,):
+        temporary.write_text(text, encoding="utf-8")
 
 
 def markdown_table(head: list[str], rows: list[list[str]]) -> str:

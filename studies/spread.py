@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
 
 from sigmacube.check.montecarlo import judge
-from sigmacube.studies._report import Check, Report, Study, markdown_table
-from sigmacube.studies._setting import FORMS, Setting
+from sigmacube.show import plots
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from ._report import Check, Found, Report, markdown_table
+from ._setting import FORMS, Setting
+
+TITLE = "Spread of coverage against the sampling limit"
+QUESTION = "Is σ right element by element, or only on average?"
 
 NOISE = 0.05
 # The spread may exceed the limit by what the noise of one closed form itself adds.
@@ -19,7 +23,7 @@ LARGEST = 1.10
 LABELS = {"own": "closed form", "one for all": "control: one σ for the scene"}
 
 
-def run(setting: Setting) -> Mapping[str, Any]:
+def run(setting: Setting) -> Found:
     """Judge the first 10, 20, 50, 100 trials of one series."""
     scene = setting.main_scene()
     counts = [n for n in (10, 20, 50, 100) if n <= setting.trials]
@@ -41,16 +45,14 @@ def run(setting: Setting) -> Mapping[str, Any]:
         for p in points
     ]  # fmt: skip
     last = [p for p in points if p["form"] == "own"][-1]
-    return {
-        "settings": {"scene": scene.name, "trials": setting.trials, "noise": NOISE},
-        "summary": {
-            "ours": f"{last['spread']:.4f} (σ ratio {last['ratio_spread']:.3f})",
-            "paper": "0.0371",
-            "limit": f"{last['limit']:.4f} by sampling alone (σ ratio {last['ratio_limit']:.3f})",
-        },
-        "checks": tuple(checks),
-        "data": {"points": points},
-    }
+    return Found(
+        settings={"scene": scene.name, "trials": setting.trials, "noise": NOISE},
+        ours=f"{last['spread']:.4f} (σ ratio {last['ratio_spread']:.3f})",
+        paper="0.0371",
+        limit=f"{last['limit']:.4f} by sampling alone (σ ratio {last['ratio_limit']:.3f})",
+        checks=tuple(checks),
+        data={"points": points},
+    )
 
 
 def table(report: Report) -> str:
@@ -67,38 +69,22 @@ def table(report: Report) -> str:
     return markdown_table(head, rows)
 
 
-def draw(report: Report) -> Figure:
+def draw(report: Report, figure: Figure) -> None:
     """Draw the spread against the number of trials."""
-    import matplotlib.pyplot as plt
-    import numpy as np
-
-    from sigmacube.show import plots
-
     points = report.data["points"]
-    with plots.style():
-        figure, ax = plt.subplots(figsize=(6.4, 4.4), layout="constrained")
-        counts = np.linspace(8, max(p["trials"] for p in points) * 1.1, 200)
-        ax.plot(counts, np.sqrt(0.95 * 0.05 / counts), color=plots.GREY,
-                label="limit: √(.95 · .05 / T)")  # fmt: skip
-        for form, color, marker in (
-            ("own", plots.BLUE, "o"),
-            ("one for all", plots.VERMILION, "s"),
-        ):
-            mine = [p for p in points if p["form"] == form]
-            ax.plot([p["trials"] for p in mine], [p["spread"] for p in mine], marker, color=color,
-                    ms=7, label=LABELS[form])  # fmt: skip
-        ax.set(xlabel="Monte Carlo trials T", ylabel="spread of coverage over elements")
-        ax.set_ylim(0, None)
-        ax.set_title("Spread over elements, and the limit that sampling sets")
-        ax.legend(loc="best")
-    return figure
-
-
-STUDY = Study(
-    name="spread",
-    title="Spread of coverage against the sampling limit",
-    question="Is σ right element by element, or only on average?",
-    run=run,
-    draw=draw,
-    table=table,
-)
+    figure.set_size_inches(6.4, 4.4)
+    ax = figure.subplots()
+    counts = np.linspace(8, max(p["trials"] for p in points) * 1.1, 200)
+    ax.plot(counts, np.sqrt(0.95 * 0.05 / counts), color=plots.GREY,
+            label="limit: √(.95 · .05 / T)")  # fmt: skip
+    for form, color, marker in (
+        ("own", plots.BLUE, "o"),
+        ("one for all", plots.VERMILION, "s"),
+    ):
+        mine = [p for p in points if p["form"] == form]
+        ax.plot([p["trials"] for p in mine], [p["spread"] for p in mine], marker, color=color,
+                ms=7, label=LABELS[form])  # fmt: skip
+    ax.set(xlabel="Monte Carlo trials T", ylabel="spread of coverage over elements")
+    ax.set_ylim(0, None)
+    ax.set_title("Spread over elements, and the limit that sampling sets")
+    ax.legend(loc="best")

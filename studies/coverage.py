@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from sigmacube.studies._cells import at_95, defaults, paper_setting
-from sigmacube.studies._paper import COVERAGE, NOISE_LEVELS
-from sigmacube.studies._report import Check, Report, Study, markdown_table, span
-from sigmacube.studies._setting import Setting
+from matplotlib.figure import Figure
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from sigmacube.show import plots
+
+from ._paper import COVERAGE, NOISE_LEVELS
+from ._report import Check, Found, Report, markdown_table, span
+from ._setting import Setting, defaults, paper_setting, pick
+
+TITLE = "Coverage by noise level and scene"
+QUESTION = "Do 95 % intervals hold 95 % of repeated estimates, at every noise level?"
 
 LEVEL = 0.95
 # What the defaults must reach: of the truth where there is one, of the Monte Carlo mean elsewhere.
 TRUTH_MARGIN, MEAN_MARGIN = 0.006, 0.01
 
 
-def run(setting: Setting) -> Mapping[str, Any]:
+def run(setting: Setting) -> Found:
     """Measure every cell of the table."""
     noises = (0.05, 0.125) if setting.quick else NOISE_LEVELS
     cells: list[dict[str, Any]] = []
@@ -31,29 +33,18 @@ def run(setting: Setting) -> Mapping[str, Any]:
                 "scene": name, "title": scene.title, "real": scene.real,
                 "shape": list(scene.truth.shape), "noise": noise,
                 "paper": COVERAGE.get(name, {}).get(noise),
-                "paper_form": _pick(rank7["paper"]), "exact": _pick(rank7["own"]),
-                "first_order": _pick(rank7["first order"]), "ours": _pick(ours["own"]),
-                "ours_first": _pick(ours["first"]),
+                "paper_form": pick(rank7["paper"]), "exact": pick(rank7["own"]),
+                "first_order": pick(rank7["first order"]), "ours": pick(ours["own"]),
+                "ours_first": pick(ours["first"]),
                 "seconds": rank7["own"]["seconds"] + ours["own"]["seconds"],
-                "halved": _pick(ours["halved"]), "independent": _pick(ours["independent"]),
+                "halved": pick(ours["halved"]), "independent": pick(ours["independent"]),
             })  # fmt: skip
-    return {
-        "settings": {"trials": setting.trials, "noise": list(noises), "level": LEVEL},
-        "summary": _summary(cells),
-        "checks": _checks(cells) + _time_check(cells, setting),
-        "data": {"cells": cells},
-    }
-
-
-def _pick(figures: dict[str, Any]) -> dict[str, float]:
-    return {
-        "mean": at_95(figures),
-        "spread": at_95(figures, "coverage_spread"),
-        "truth": at_95(figures, "truth_coverage"),
-        "limit": at_95(figures, "spread_limit"),
-        "std_ratio": figures["std_ratio"],
-        "rmse": figures["relative_rmse"],
-    }
+    return Found(
+        settings={"trials": setting.trials, "noise": list(noises), "level": LEVEL},
+        **_summary(cells),
+        checks=_checks(cells) + _time_check(cells, setting),
+        data={"cells": cells},
+    )
 
 
 def _checks(cells: list[dict[str, Any]]) -> tuple[Check, ...]:
@@ -130,30 +121,20 @@ def _cell(figures: dict[str, float]) -> str:
     return f"{figures['mean']:.3f} ± {figures['spread']:.3f}"
 
 
-def draw(report: Report) -> Figure:
+def draw(report: Report, figure: Figure) -> None:
     """Draw coverage against the noise level, one panel per scene."""
-    import matplotlib.pyplot as plt
-
-    from sigmacube.show import plots
-
     cells = report.data["cells"]
     scenes = list(dict.fromkeys(cell["scene"] for cell in cells))
-    with plots.style():
-        figure, axes = plt.subplots(
-            1, len(scenes), figsize=(3.9 * len(scenes) + 0.8, 4.2), layout="constrained",
-            sharey=True, squeeze=False,
-        )  # fmt: skip
-        for ax, scene in zip(axes[0], scenes, strict=True):
-            _panel(ax, [cell for cell in cells if cell["scene"] == scene])
-        axes[0, 0].set_ylabel("coverage of the 95 % interval")
-        axes[0, 0].legend(*_all_labels(axes[0]), loc="lower left", fontsize=9)
-        figure.suptitle("95 % intervals: share of Monte Carlo trials inside", weight="bold")
-    return figure
+    figure.set_size_inches(3.9 * len(scenes) + 0.8, 4.2)
+    axes = figure.subplots(1, len(scenes), sharey=True, squeeze=False)
+    for ax, scene in zip(axes[0], scenes, strict=True):
+        _panel(ax, [cell for cell in cells if cell["scene"] == scene])
+    axes[0, 0].set_ylabel("coverage of the 95 % interval")
+    axes[0, 0].legend(*_all_labels(axes[0]), loc="lower left", fontsize=9)
+    figure.suptitle("95 % intervals: share of Monte Carlo trials inside", weight="bold")
 
 
 def _panel(ax: Any, cells: list[dict[str, Any]]) -> None:
-    from sigmacube.show import plots
-
     x = [cell["noise"] for cell in cells]
     ax.axhspan(LEVEL - MEAN_MARGIN, LEVEL + MEAN_MARGIN, color=plots.GREY, alpha=0.25, lw=0)
     ax.axhline(LEVEL, color=plots.GREY, lw=1)
@@ -182,13 +163,3 @@ def _all_labels(axes: Any) -> tuple[list[Any], list[str]]:
         for handle, label in zip(*ax.get_legend_handles_labels(), strict=True):
             found.setdefault(label, handle)
     return list(found.values()), list(found)
-
-
-STUDY = Study(
-    name="coverage",
-    title="Coverage by noise level and scene",
-    question="Do 95 % intervals hold 95 % of repeated estimates, at every noise level?",
-    run=run,
-    draw=draw,
-    table=table,
-)

@@ -1,0 +1,119 @@
+"""`denoise`: any input in; decides between memory, tiles and Dask, and does nothing else."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from sigmacube.check.leave_one_out import calibrated
+from sigmacube.cube import Cube
+from sigmacube.estimators import Progress
+from sigmacube.io.dataarray import as_cube
+from sigmacube.noise.signal_noise import SignalNoise
+from sigmacube.pipeline import denoise_cube
+from sigmacube.result import DenoisedCube
+from sigmacube.settings import Settings, takes_settings
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+__all__ = ["denoise"]
+
+
+@takes_settings
+def denoise(
+    cube: Cube | np.ndarray | xr.DataArray,
+    noise: float | np.ndarray | str | SignalNoise | None = None,
+    *,
+    mask: np.ndarray | None = None,
+    calibrate: bool = False,
+    workers: int | None = None,
+    progress: Progress | None = None,
+    **options: Any,
+) -> DenoisedCube:
+    """Denoise a cube by low-rank windows and give every value its standard deviation.
+
+    Each window is unrolled to a matrix (pixels × bands) and replaced by its truncated SVD;
+    overlapping windows are averaged. The standard deviation is the noise propagated through all of
+    this, exact to first order for overlapping windows.
+
+    Parameters
+    ----------
+    cube
+        (row, col, band) values: a `Cube`, an array of any real type, or an `xarray.DataArray`. If
+        the latter holds a Dask array, so does the result: one pass over the data is made at once,
+        the rest when values are asked for.
+    noise
+        Standard deviation of the noise (one, or one per band), its (bands, bands) covariance, a
+        `SignalNoise` whose variance grows with the signal, or the name of an estimator:
+        ``"regression"``, ``"differences"``, ``"residual"``. None estimates it by the last two
+        together; ``result.settings["noise_source"]`` says what was used.
+    window, step
+        Size of the windows and their distance: an int (square, all bands) or per axis
+        ``(rows, cols, bands)`` with None for all bands.
+    rank
+        ``"auto"`` keeps what rises above the noise edge; an int keeps so many components.
+    solver
+        ``"svd"``; ``"robust"`` where there are impulses, dead lines or stripes; ``"godec"``,
+        ``"ssgodec"``, ``"rpca"`` for comparison; or a callable that takes one patch (pixels,
+        bands) of unit noise and returns a `PatchSolution`.
+    overlap
+        ``"exact"`` covariance of overlapping windows, or ``"ratio"`` for the form of Song et al.
+        (2021), which takes it as proportional to the share of common elements.
+    weights
+        ``"precision"`` leans on the windows with the smallest variance; ``"uniform"`` is the plain
+        mean.
+    finite_noise
+        Correct the variance of components near and below the noise edge. False gives the pure
+        first-order form; so does ``overlap="ratio"``.
+    mask
+        True where values are valid; (row, col) or (row, col, band). Values that are not finite
+        are masked anyway. Missing values of a pixel are estimated from its other bands and
+        other pixels, with a larger standard deviation. A pixel without any valid value is NaN in
+        the result, and so is a band that no window over a pixel has seen.
+    uncertainty
+        False computes the estimate alone; ``std`` is then None.
+    calibrate
+        Scale the standard deviation of every band by what leaving elements out shows (see
+        `sigmacube.validation`), and record the factors in ``settings["calibration"]``.
+    workers
+        Threads; by default the number of processors, but one where windows are so small that
+        more would be in each other's way. The result is the same for any number, to the last bit.
+    progress
+        Called as ``progress(done, total)``, counted in windows.
+
+    Returns
+    -------
+    DenoisedCube
+        Estimate, standard deviation, ranks and what else they rest on.
+
+    Notes
+    -----
+    The standard deviation holds the noise that passes the estimator. It does not hold the bias of
+    the low-rank model: signal too weak to rise above the noise edge in its window. The map
+    ``residual_ratio`` shows where the model does not fit.
+
+    Examples
+    --------
+    >>> import numpy as np, sigmacube as sc
+    >>> truth = sc.synthetic.scene((24, 30, 40), rng=1).values
+    >>> noisy = truth + np.random.default_rng(2).normal(scale=0.05, size=truth.shape)
+    >>> result = sc.denoise(noisy, 0.05, window=12)
+    >>> bool(np.std(result.estimate - truth) < 0.5 * 0.05)
+    True
+    >>> inside = np.abs(result.estimate - truth) <= 1.96 * result.std
+    >>> bool(0.9 < inside.mean() < 0.99)
+    True
+    """
+    settings = Settings(**options)
+    if getattr(cube, "chunks", None) is not None:
+        from sigmacube.tiles.lazy import denoise_lazily
+
+        if calibrate:
+            raise ValueError("Invalid calibrate with a Dask array. It needs a cube in memory.")
+        lazy: Any = cube
+        return denoise_lazily(lazy, noise, settings, mask=mask)
+    cube = as_cube(cube, mask)
+    result = denoise_cube(cube, noise, settings, workers=workers, progress=progress)
+    return calibrated(result, cube) if calibrate else result

@@ -1,0 +1,97 @@
+"""From windows to an estimate with its error model: one file for each prior.
+
+An estimator learns what it needs of the whole scene once, then solves any rows and columns of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Protocol
+
+import numpy as np
+
+from sigmacube.core.errors import Errors as ErrorModel
+from sigmacube.core.parallel import ParallelMap
+from sigmacube.core.progress import Progress
+from sigmacube.core.windows import WindowGrid
+from sigmacube.scene import Scene
+from sigmacube.settings import Settings
+
+__all__ = ["ESTIMATORS", "Estimator", "Progress", "Region", "estimator"]
+
+
+Span = tuple[int, int]
+
+#: Prior -> module and class of its estimator.
+ESTIMATORS: dict[str | None, tuple[str, str]] = {
+    None: ("sigmacube.estimators.lowrank", "LowRankEstimator"),
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Region:
+    """The result for some rows and columns of a scene."""
+
+    estimate: np.ndarray
+    """(row, col, band) in the units of the data."""
+    std: np.ndarray | None
+    """Like ``estimate``; None where it was not asked for."""
+    errors: ErrorModel
+    """Covariances of the errors, of all pixels that the windows over the region cover."""
+    grid: WindowGrid
+    """The windows over the region."""
+    ranks: np.ndarray
+    """(window rows, window cols[, band windows]) components of each window."""
+    residual_ratio: np.ndarray
+    """Like ``ranks``: residual variance over what the noise predicts."""
+    noise_std: np.ndarray
+    """(band,) or (row, col, band) noise of the region."""
+    noise_scale: np.ndarray | None
+    """(row, col) factor of every pixel on its noise; None where all are alike."""
+    left_out: np.ndarray | None = None
+    """(row, col, band) True for elements that were there and were left out; None without any."""
+    unexplained: np.ndarray | None = None
+    """(n, 2) row and col in the scene of pixels that no window explains; None if not looked for."""
+
+
+class Estimator(Protocol):
+    """A way to denoise a scene by windows."""
+
+    settings: Settings
+
+    def learn(self, scene: Scene, run: ParallelMap, *, whole: bool) -> Mapping[str, np.ndarray]:
+        """Return what regions must know of the scene; ``whole`` if there will be one region."""
+        ...
+
+    def needs(self, scene: Scene) -> list[tuple[slice, slice]]:
+        """Return the blocks that `learn` reads."""
+        ...
+
+    def extent(self, scene: Scene, rows: Span, cols: Span) -> tuple[slice, slice]:
+        """Return the rows and columns that `solve` reads for a region."""
+        ...
+
+    def solve(
+        self,
+        scene: Scene,
+        rows: Span,
+        cols: Span,
+        run: ParallelMap,
+        progress: Progress | None = None,
+    ) -> Region:
+        """Return the result for some rows and columns, to the bit that of the whole scene."""
+        ...
+
+    @property
+    def sets_aside(self) -> bool:
+        """Whether elements may be set aside as outliers."""
+        ...
+
+
+def estimator(settings: Settings) -> Estimator:
+    """Return the estimator for the prior of some settings."""
+    module, name = ESTIMATORS[settings.prior]
+    made: Estimator = getattr(import_module(module), name)(settings)
+    return made

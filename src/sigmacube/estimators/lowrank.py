@@ -1,0 +1,272 @@
+"""The paper's family: every window a low-rank matrix, windows averaged (``prior=None``)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from sigmacube.core.lowrank.factors import Factors
+from sigmacube.core.lowrank.functionals import ErrorModel
+from sigmacube.core.lowrank.overlap import (
+    Block,
+    Combined,
+    NoiseCorrelation,
+    blocks_over,
+    combine,
+    pool_noise_correlation,
+    sampled_regions,
+)
+from sigmacube.core.lowrank.solve import (
+    dominant_directions,
+    pilot_windows,
+    solve_windows,
+    spectral_energy,
+)
+from sigmacube.core.lowrank.solvers import (
+    CorrelatedSolver,
+    GoDecSolver,
+    RobustSolver,
+    RpcaSolver,
+    SemiSoftGoDecSolver,
+    Solver,
+    SvdSolver,
+)
+from sigmacube.core.parallel import ParallelMap
+from sigmacube.core.validity import to_all_bands
+from sigmacube.core.windows import WindowGrid
+from sigmacube.estimators import Progress, Region
+from sigmacube.scene import Scene, SceneBlock
+from sigmacube.settings import Settings
+from sigmacube.survey import Survey
+
+__all__ = ["LowRankEstimator"]
+
+Span = tuple[int, int]
+SOLVERS: dict[str, Any] = {
+    "svd": SvdSolver,
+    "robust": RobustSolver,
+    "godec": GoDecSolver,
+    "ssgodec": SemiSoftGoDecSolver,
+    "rpca": RpcaSolver,
+}
+_SETTING_ASIDE = (GoDecSolver, RobustSolver, RpcaSolver, SemiSoftGoDecSolver)
+
+
+@dataclass(frozen=True)
+class LowRankEstimator:
+    """Truncated SVDs of windows and the exact covariance of those that overlap."""
+
+    settings: Settings
+
+    @property
+    def sets_aside(self) -> bool:
+        """Whether elements may be set aside as outliers."""
+        solver = self.settings.solver
+        return solver != "svd" if isinstance(solver, str) else isinstance(solver, _SETTING_ASIDE)
+
+    def learn(self, scene: Scene, run: ParallelMap, *, whole: bool) -> Mapping[str, np.ndarray]:
+        """Return directions that start the eigensolver, and the correlation of kept noise."""
+        survey = scene.survey
+        solver = self._solver(survey.grid)
+        learnt: dict[str, np.ndarray] = {}
+        if isinstance(solver, SvdSolver) and solver.rank == "auto":
+            patches = [self._block(scene, part).whitened(run) for part in _pilots(survey.grid)]
+            start = dominant_directions([p.reshape(-1, p.shape[2]) for p in patches], run)
+            learnt |= {} if start is None else {"start": start}
+        if not whole and self._keeps_noise(survey):
+            known = Scene(scene.source, replace(survey, learnt=learnt))
+            parts = (
+                self._solved(known, survey.grid.part(*region), run)[0]
+                for region in sampled_regions(survey.grid)
+            )
+            learnt["correlation"] = pool_noise_correlation(parts, run).table
+        return learnt
+
+    def needs(self, scene: Scene) -> list[tuple[slice, slice]]:
+        """Return the blocks that `learn` reads."""
+        grid = scene.survey.grid
+        parts = list(_pilots(grid))
+        if self._keeps_noise(scene.survey):
+            parts += [grid.part(*region) for region in sampled_regions(grid)]
+        return [scene.extent(*_pixels(part)) for part in parts]
+
+    def extent(self, scene: Scene, rows: Span, cols: Span) -> tuple[slice, slice]:
+        """Return the rows and columns that `solve` reads for a region."""
+        return scene.extent(*_pixels(_windows_over(scene.survey.grid, rows, cols)))
+
+    def solve(
+        self,
+        scene: Scene,
+        rows: Span,
+        cols: Span,
+        run: ParallelMap,
+        progress: Progress | None = None,
+    ) -> Region:
+        """Return the result for some rows and columns, to the bit that of the whole scene."""
+        survey = scene.survey
+        grid = _windows_over(survey.grid, rows, cols)
+        factors, block = self._solved(scene, grid, run, progress)
+        combined = combine(
+            factors,
+            overlap=self.settings.overlap,
+            uncertainty=self.settings.uncertainty,
+            run=run,
+            correlation=self._correlation(survey, factors, run),
+            blocks=blocks_over(survey.grid, rows, cols),
+            dtype=block.output_dtype,
+        )
+        here = tuple(
+            slice(part[0] - origin, part[1] - origin)
+            for part, origin in zip((rows, cols), grid.origin, strict=True)
+        )
+        return _region(survey, block, factors, combined, (here[0], here[1]), run)
+
+    def _solved(
+        self, scene: Scene, grid: WindowGrid, run: ParallelMap, progress: Progress | None = None
+    ) -> tuple[Factors, SceneBlock]:
+        """Solve the windows of a grid, the whole scene's or a part of it."""
+        survey, block = scene.survey, self._block(scene, grid)
+        solver = self._solver(survey.grid)
+        if "start" in survey.learnt and isinstance(solver, SvdSolver):
+            solver = replace(solver, start=survey.learnt["start"])
+        solver = self._for_noise(solver, survey)
+        white = block.scaled() if isinstance(solver, CorrelatedSolver) else block.whitened(run)
+        solved = solve_windows(white, block.valid, grid, solver, run, progress, block.missing)
+        factors = Factors.stack(
+            grid,
+            block.noise,
+            solved.solutions,
+            spectral_energy(white, grid),
+            solved.n_valid,
+            finite_noise=self.settings.finite_noise and self.settings.overlap == "exact",
+            weighting=self.settings.weights,
+            run=run,
+        )
+        return factors, block
+
+    def _correlation(
+        self, survey: Survey, factors: Factors, run: ParallelMap
+    ) -> NoiseCorrelation | None:
+        """Return how kept pure noise is correlated between windows; None if none is kept."""
+        if "correlation" in survey.learnt:
+            return NoiseCorrelation(survey.learnt["correlation"])
+        if not self._keeps_noise(survey):
+            return None
+        parts = (factors.select(*region) for region in sampled_regions(factors.grid))
+        return pool_noise_correlation(parts, run)
+
+    def _keeps_noise(self, survey: Survey) -> bool:
+        """Tell whether windows may keep components of pure noise, and the variance counts them."""
+        solver = self._solver(survey.grid)
+        only_signal = (
+            isinstance(solver, SvdSolver) and solver.rank == "auto" and not survey.incomplete
+        )
+        return self.settings.uncertainty and self.settings.overlap == "exact" and not only_signal
+
+    def _block(self, scene: Scene, grid: WindowGrid) -> SceneBlock:
+        return scene.load(*_pixels(grid))
+
+    def _solver(self, grid: WindowGrid) -> Solver:
+        """Return the solver, with the rank checked against the windows."""
+        rank, solver = self.settings.rank, self.settings.solver
+        rows, cols, bands = grid.window
+        most = min(rows * cols, bands)
+        if rank != "auto" and (isinstance(rank, str | bool | float) or not 1 <= rank <= most):
+            raise ValueError(
+                f"Invalid rank {rank!r}. It must be 'auto' or an int from 1 to {most}, the smaller "
+                f"side of a {rows * cols}×{bands} window."
+            )
+        made: Solver = solver if callable(solver) else SOLVERS[solver](rank)
+        return made
+
+    def _for_noise(self, solve: Solver, survey: Survey) -> Solver:
+        """Return the solver as it is, or made fit for noise that is correlated between bands."""
+        aside = isinstance(solve, _SETTING_ASIDE)
+        if survey.model.is_diagonal or (not survey.incomplete and not aside):
+            return solve
+        if aside:
+            return CorrelatedSolver(survey.model, fit=SvdSolver(self.settings.rank), select=solve)
+        start = SvdSolver(solve.rank) if isinstance(solve, SvdSolver) else None
+        return CorrelatedSolver(survey.model, fit=solve, start=start)
+
+
+def _pilots(grid: WindowGrid) -> Iterator[WindowGrid]:
+    return (grid.part((i, i + 1), (j, j + 1)) for i, j in pilot_windows(grid))
+
+
+def _pixels(grid: WindowGrid) -> tuple[slice, slice]:
+    """Return the rows and columns of the scene that a grid covers."""
+    (top, side), (height, width, _) = grid.origin, grid.cube_shape
+    return slice(top, top + height), slice(side, side + width)
+
+
+def _windows_over(whole: WindowGrid, rows: Span, cols: Span) -> WindowGrid:
+    """Return the windows that some rows and columns need: all that cover the blocks they meet."""
+    blocks = blocks_over(whole, rows, cols)
+    hull = Block((blocks[0].rows[0], blocks[-1].rows[1]), (blocks[0].cols[0], blocks[-1].cols[1]))
+    windows = hull.windows(whole)
+    is_whole = windows == ((0, whole.shape[0]), (0, whole.shape[1]))
+    return whole if is_whole else whole.part(*windows)
+
+
+def _region(
+    survey: Survey,
+    block: SceneBlock,
+    factors: Factors,
+    combined: Combined,
+    here: tuple[slice, slice],
+    run: ParallelMap,
+) -> Region:
+    """Return what was combined, cut to some rows and columns and in the units of the data."""
+    scale, noise_std = block.pixel_scale, block.std_of_elements()
+    errors = ErrorModel(
+        factors, combined.noise_variance, survey.bands, survey.shape[2], scale,
+        inflation=combined.inflation,
+    )  # fmt: skip
+    variance = combined.variance
+    return Region(
+        estimate=block.to_output(combined.estimate[here], here),
+        std=None if variance is None else _std(block, variance[here], here, run),
+        errors=errors,
+        grid=factors.grid,
+        ranks=_per_window(factors.ranks),
+        residual_ratio=_per_window(factors.residual_ratio),
+        noise_std=noise_std if noise_std.ndim == 1 else noise_std[here],
+        noise_scale=None if scale is None else scale[here],
+        left_out=_left_out(survey, block, combined, here),
+    )
+
+
+def _std(
+    block: SceneBlock, variance: np.ndarray, here: tuple[slice, slice], run: ParallelMap
+) -> np.ndarray:
+    """Return the standard deviation in the units of the data, in the place of the variance."""
+
+    def to_std(rows: np.ndarray) -> None:
+        np.maximum(rows, 0, out=rows)  # masked pixels: zero but for rounding
+        np.sqrt(rows, out=rows)
+        np.multiply(rows, block.noise.std, out=rows, casting="same_kind")
+
+    run(to_std, np.array_split(variance, 8))
+    return block.to_output(variance, here)
+
+
+def _left_out(
+    survey: Survey, block: SceneBlock, combined: Combined, here: tuple[slice, slice]
+) -> np.ndarray | None:
+    """Return (row, col, band) True for elements that were there and were left out."""
+    if combined.left_out is None:
+        return None
+    left_out = combined.left_out[here]
+    if block.lacking is not None:  # striped values were there
+        left_out = left_out & ~block.lacking[here]
+    return to_all_bands(left_out, survey.bands, survey.shape[2])
+
+
+def _per_window(array: np.ndarray) -> np.ndarray:
+    """Return (window rows, band windows, window cols) as (rows, cols) or (rows, cols, bands)."""
+    array = np.moveaxis(array, 1, 2)
+    return array[..., 0] if array.shape[2] == 1 else array

@@ -1,0 +1,140 @@
+"""The options of a run: what each means, its default and what it allows, in one place.
+
+`sigmacube.denoise`, the command line, runs over tiles, Dask, Monte Carlo and the record in a
+result file all take their options from `Settings`: a field here is an option everywhere.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, Field, dataclass, field, fields
+from typing import Any, TypeVar
+
+from sigmacube.core.windows import WindowSpec
+
+__all__ = ["PRIORS", "Settings", "takes_settings"]
+
+PRIORS = ("spatial", None)
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+def _option(
+    default: Any,
+    about: str,
+    *,
+    kind: str = "choice",
+    choices: tuple[Any, ...] = (),
+    flag: str | None = None,
+    prior: str | None = "any",
+) -> Any:
+    """Return a field: its default, what the command line says of it, and which prior has it."""
+    told = {"about": about, "kind": kind, "choices": choices, "flag": flag, "prior": prior}
+    return field(default=default, metadata=told)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How to solve a scene; the names and meanings are those of `sigmacube.denoise`.
+
+    Examples
+    --------
+    >>> settings = Settings(window=12, rank=3)
+    >>> settings.to_dict()["window"]
+    12
+    >>> Settings.from_dict(settings.to_dict()) == settings
+    True
+    """
+
+    prior: str | None = _option(None, "What windows are taken for.", choices=PRIORS)
+    window: WindowSpec = _option(20, "Side of the windows, in pixels.", kind="sides")
+    step: WindowSpec = _option(4, "Distance of the windows, in pixels.", kind="sides")
+    rank: int | str = _option("auto", "Or a whole number.", kind="rank", prior=None)
+    solver: Any = _option(
+        "svd",
+        "'robust' for impulses, dead lines and outliers.",
+        choices=("svd", "robust", "godec", "ssgodec", "rpca"),
+    )
+    overlap: str = _option(
+        "exact", "Covariance of overlapping windows.", choices=("exact", "ratio"), prior=None
+    )
+    weights: str = _option(
+        "precision", "Of overlapping windows.", choices=("precision", "uniform"), prior=None
+    )
+    finite_noise: bool = _option(
+        True,
+        "Correct components near the noise edge.",
+        kind="flag",
+        flag="--finite-noise/--first-order",
+        prior=None,
+    )
+    uncertainty: bool = _option(
+        True, "Compute σ beside the estimate.", kind="flag", flag="--uncertainty/--no-uncertainty"
+    )
+
+    def __post_init__(self) -> None:
+        for one in fields(self):
+            value = getattr(self, one.name)
+            choices = one.metadata["choices"]
+            if choices and value not in choices and not callable(value):
+                allowed = ", ".join(repr(choice) for choice in choices)
+                raise ValueError(f"Invalid {one.name} {value!r}. It must be one of {allowed}.")
+            if self.prior is not None and one.metadata["prior"] is None and value != one.default:
+                raise ValueError(
+                    f"Invalid {one.name} {value!r} with prior={self.prior!r}. It belongs to "
+                    "prior=None, the low-rank windows (--prior none)."
+                )
+        _check_sides(self.window, self.step)
+
+    @property
+    def solver_name(self) -> str:
+        """Name of the solver, as it is recorded."""
+        if isinstance(self.solver, str):
+            return self.solver
+        return str(getattr(self.solver, "__name__", "custom"))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the settings as JSON knows them."""
+        found = {one.name: getattr(self, one.name) for one in fields(self)}
+        found = {k: list(v) if isinstance(v, tuple) else v for k, v in found.items()}
+        return {**found, "solver": self.solver_name}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Settings:
+        """Return the settings that `to_dict` gave."""
+        known = {one.name for one in fields(cls)}
+        unknown = sorted(set(values) - known)
+        if unknown:
+            raise ValueError(
+                f"Invalid setting {unknown[0]!r}. It must be one of {', '.join(sorted(known))}."
+            )
+        plain: Any = {k: tuple(v) if isinstance(v, list) else v for k, v in values.items()}
+        return cls(**plain)
+
+
+def _check_sides(window: WindowSpec, step: WindowSpec) -> None:
+    """Refuse steps that would leave pixels out."""
+    sides = [window] * 2 if isinstance(window, int) else list(window)
+    strides = [step] * 2 if isinstance(step, int) else list(step)
+    for side, stride in zip(sides, strides, strict=False):
+        if side is not None and stride is not None and stride > side:
+            raise ValueError(
+                f"Invalid step {stride}. It must not exceed the window, {side}, or pixels "
+                "would be left out."
+            )
+
+
+def takes_settings(function: _Function) -> _Function:
+    """Show the fields of `Settings` in the signature of a function with ``**options``."""
+    signature = inspect.signature(function)
+    kept = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
+    kept += [_parameter(one) for one in fields(Settings)]
+    function.__signature__ = signature.replace(parameters=kept)  # type: ignore[attr-defined]
+    return function
+
+
+def _parameter(one: Field[Any]) -> inspect.Parameter:
+    default = inspect.Parameter.empty if one.default is MISSING else one.default
+    return inspect.Parameter(
+        one.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=one.type
+    )

@@ -1,0 +1,178 @@
+"""Spectra with their intervals, and the noise of every band."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from sigmacube.core.levels import half_width
+from sigmacube.cube import Cube
+from sigmacube.show.look import BLUE, GREY, INK, VERMILION
+from sigmacube.show.plots.sources import (
+    Result,
+    good_bands_of,
+    noise_std_of,
+    pixel_of,
+    quantity,
+    std_of,
+    wavelengths_of,
+)
+from sigmacube.show.plots.theme import new_axes, styled
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["spectrum", "with_gaps", "noise_spectrum"]
+
+# A step of the wavelengths this many times the usual one is a gap, not a coarse sampling.
+_GAP = 2.5
+
+
+@styled
+def spectrum(
+    source: Result | Cube | np.ndarray,
+    std: np.ndarray | None = None,
+    *,
+    row: int | None = None,
+    col: int | None = None,
+    wavelengths: np.ndarray | None = None,
+    good_bands: np.ndarray | None = None,
+    observed: Result | Cube | np.ndarray | None = None,
+    truth: Result | Cube | np.ndarray | None = None,
+    level: float = 0.95,
+    label: str = "estimate",
+    color: str = BLUE,
+    ax: Axes | None = None,
+) -> Axes:
+    """Draw the spectrum of one pixel with the interval of every band.
+
+    Lines and the shaded interval break at bad bands, at bands without a value, and where the
+    wavelengths jump.
+
+    Parameters
+    ----------
+    source
+        A result or cube with ``row`` and ``col``, or a (bands,) spectrum.
+    std
+        (bands,) standard deviations, for a (bands,) spectrum.
+    row, col
+        The pixel.
+    wavelengths, good_bands
+        (bands,) centres in nm, and False for bands to leave out; by default the source's own.
+    observed, truth
+        Cubes or (bands,) spectra to compare with: drawn as grey dots and as a black line.
+    level
+        Coverage of the interval.
+    label, color
+        Of the estimate, for several pixels on one Axes.
+    ax
+        Axes to draw on.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sigmacube import plots
+    >>> nm = np.array([400.0, 410, 420, 430, 900, 910, 920])
+    >>> ax = plots.spectrum(np.full(7, 0.3), np.full(7, 0.01), wavelengths=nm)
+    >>> x = ax.lines[0].get_xdata()
+    >>> bool(np.isnan(x[4])), len(x)
+    (True, 8)
+    """
+    values = pixel_of(source, "estimate", row, col)
+    if std is None and not isinstance(source, Cube | np.ndarray) and source.std is not None:
+        std = pixel_of(source, "std", row, col)
+    wavelengths = wavelengths_of(source) if wavelengths is None else wavelengths
+    good = good_bands_of(source) if good_bands is None else np.asarray(good_bands, dtype=bool)
+    bands = len(values)
+    x = np.arange(bands, dtype=float) if wavelengths is None else np.asarray(wavelengths, float)
+    if len(x) != bands:
+        raise ValueError(f"Invalid wavelengths: {len(x)} given for {bands} bands.")
+    ax = new_axes() if ax is None else ax
+
+    if observed is not None:
+        dots = pixel_of(observed, "estimate", row, col)
+        ax.plot(*with_gaps(x, dots, good=good), ".", color=GREY, ms=3.2, label="observed", zorder=1)
+    if std is not None:
+        half = half_width(level) * np.asarray(std)
+        at, low, high = with_gaps(x, values - half, values + half, good=good)
+        name = f"{100 * level:g} % interval"
+        # One entry in the legend, however many spectra share the Axes.
+        known = ax.get_legend_handles_labels()[1]
+        shade: dict[str, Any] = {"label": "_" if name in known else name, "lw": 0, "zorder": 2}
+        ax.fill_between(at, low, high, color=color, alpha=0.30, **shade)
+    ax.plot(*with_gaps(x, values, good=good), color=color, label=label, zorder=4)
+    if truth is not None:
+        line = pixel_of(truth, "estimate", row, col)
+        dashes: dict[str, Any] = {"color": INK, "lw": 1.0, "ls": (0, (4, 2)), "label": "truth"}
+        ax.plot(*with_gaps(x, line, good=good), zorder=5, **dashes)
+    ax.set_xlabel("band" if wavelengths is None else "wavelength (nm)")
+    ax.set_ylabel(quantity(source))
+    if row is not None:
+        ax.set_title(f"Pixel ({row}, {col})")
+    ax.margins(x=0.01)
+    ax.legend(loc="best")
+    return ax
+
+
+def with_gaps(
+    x: np.ndarray, *curves: np.ndarray, good: np.ndarray | None = None
+) -> tuple[np.ndarray, ...]:
+    """Return ``x`` and the curves with NaN at bad bands, and one inserted where ``x`` jumps.
+
+    A jump is a step of more than two and a half times the median one, or one backwards (where two
+    detectors of a sensor overlap): a line across it would show values that nobody measured.
+    """
+    x = np.asarray(x, dtype=np.float64)
+    rows = [np.array(curve, dtype=np.float64) for curve in curves]
+    if good is not None:
+        for curve in rows:
+            curve[~good] = np.nan
+    steps = np.diff(x)
+    usual = np.median(steps) if steps.size else 0.0
+    if usual == 0:
+        return x, *rows
+    jumps = np.flatnonzero((steps / usual > _GAP) | (steps / usual <= 0)) + 1
+    return tuple(np.insert(values, jumps, np.nan) for values in (x, *rows))
+
+
+@styled
+def noise_spectrum(source: Result, *, ax: Axes | None = None) -> Axes:
+    """Draw the noise of every band, beside the median sigma of the estimate.
+
+    Parameters
+    ----------
+    source
+        A result.
+    ax
+        Axes to draw on.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sigmacube import plots
+    >>> from sigmacube.result import DenoisedCube
+    >>> cube, windows = np.full((4, 5, 3), 0.25), np.ones((1, 1))
+    >>> result = DenoisedCube(cube, std=cube / 5, ranks=windows, noise=0.1, residual_ratio=windows)
+    >>> [line.get_label() for line in plots.noise_spectrum(result).lines]
+    ['noise of the observation', 'σ of the estimate (median)']
+    """
+    std = std_of(source)
+    bands = std.shape[2]
+    wavelengths, good = wavelengths_of(source), good_bands_of(source)
+    x = np.arange(bands, dtype=float) if wavelengths is None else np.asarray(wavelengths, float)
+    noise = np.broadcast_to(noise_std_of(source), bands)
+    flat = std.reshape(-1, bands)
+    kept = np.isfinite(flat).any(axis=0)
+    median = np.full(bands, np.nan)
+    median[kept] = np.nanmedian(flat[:, kept], axis=0)
+    ax = new_axes() if ax is None else ax
+    ax.plot(*with_gaps(x, noise, good=good), color=VERMILION, label="noise of the observation")
+    ax.plot(*with_gaps(x, median, good=good), color=BLUE, label="σ of the estimate (median)")
+    ax.set_xlabel("band" if wavelengths is None else "wavelength (nm)")
+    ax.set_ylabel(f"standard deviation {quantity(source, brackets=True)}".strip())
+    ax.set_title("Noise before and after")
+    ax.set_ylim(bottom=0)
+    ax.margins(x=0.01)
+    ax.legend(loc="best")
+    return ax
