@@ -1,0 +1,1 @@
+"""The spatial estimator."""
