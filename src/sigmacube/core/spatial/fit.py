@@ -25,7 +25,7 @@ THRESHOLD = 2.0
 BINS = 14
 _FIRST, _LAST = math.log(0.02), math.log(200.0)
 _PER_BIN = (BINS - 2) / (_LAST - _FIRST)
-POWER = 4
+POWER = 3
 
 
 @dataclass(frozen=True, eq=False)
@@ -171,7 +171,7 @@ def residuals(
 
 
 def weights(fits: Fits, h: np.ndarray, noise_power: np.ndarray) -> np.ndarray:
-    """Return t⁻⁴ (windows, rows, cols), t_u = Σ_i q_ui + a_u (k − r), the claimed error there."""
+    """Return t⁻³ (windows, rows, cols), t_u = Σ_i q_ui + a_u (k − r), the claimed error there."""
     k = fits.directions.shape[1]
     trace = h.sum(axis=1, keepdims=True) * noise_power.astype(np.float32)
     claimed = spread_power(trace)[:, 0]

@@ -47,6 +47,8 @@ class SpatialModel:
     """(classes,) what the variance is multiplied by."""
     residual_scale: np.ndarray
     """(2, 2) centre and width of the tests inside and outside the subspace on ordinary pixels."""
+    missing: bool
+    """Whether the scene has missing elements anywhere."""
 
     @property
     def sizes(self) -> tuple[Windows, ...]:
@@ -86,5 +88,6 @@ class SpatialModel:
             windows=tuple((int(w), int(s)) for w, s in arrays["windows"]),
             noise_power=tuple(np.asarray(arrays[f"noise_power_{i}"]) for i in range(count)),
             risk=tuple(risk),
+            missing=bool(arrays["missing"]),
             **{name: np.asarray(arrays[name]) for name in plain},
         )

@@ -18,13 +18,15 @@ from sigmacube.core.spatial.geometry import Box
 from sigmacube.core.spatial.model import RiskTable
 from sigmacube.core.spatial.smoothing import Plan, Run, Smoothed, second_round
 from sigmacube.core.spatial.transform import N_RINGS, forward, rings
+from sigmacube.core.spatial.unexplained import normal_score, scale_of
 from sigmacube.core.spatial.views import chosen_windows, look, pixel_sum, trace
 
-__all__ = ["Trial", "factors", "smooth_spread", "tables", "try_patch"]
+__all__ = ["Trial", "factors", "ordinary", "smooth_spread", "tables", "try_patch"]
 
 STEP = 0.1
 LEVELS = 4
-CLASSES = 8
+# Shares of pixels that bound the classes of spread: finer where windows disagree most.
+BOUNDS = np.array([0.125, 0.25, 0.375, 0.5, 0.625, 0.75, 0.85, 0.92, 0.96, 0.985])
 PRIOR = 400.0
 
 
@@ -40,24 +42,36 @@ class Trial:
     """(rows, cols, k) b."""
     response: np.ndarray
     """(rows, cols, k) (x̂(z + εb) − x̂(z))/ε."""
+    outside: np.ndarray
+    """(rows, cols) ‖y − yBBᵀ‖²."""
+    bands: int
+    """P."""
 
 
 def try_patch(
-    z: np.ndarray, plan: Plan, noise: np.ndarray, rng: np.random.Generator, run: Run
+    y: np.ndarray,
+    basis: np.ndarray,
+    plan: Plan,
+    noise: np.ndarray,
+    rng: np.random.Generator,
+    run: Run,
 ) -> Trial:
-    """Run the estimator on a patch z (rows, cols, k) with and without a little more noise.
+    """Run the estimator on a patch y (rows, cols, P) with and without a little more noise.
 
     Parameters
     ----------
     noise
-        (k,) variance of the noise along each direction.
+        (k,) variance of the noise along each direction of the basis.
     """
+    z = y @ basis
+    outside = np.sum((y - z @ basis.T) ** 2, axis=2)
     box = Box(0, z.shape[0], 0, z.shape[1])
     smoothed = second_round(z, box, box, plan, run)
     probe = coloured(rng, z.shape, plan)
     again = second_round(z + STEP * probe, box, box, plan, run)
     response = (again.estimate - smoothed.estimate) / STEP
-    return Trial(plan, smoothed, smoothed.estimate - z, probe * noise, response)
+    residual = smoothed.estimate - z
+    return Trial(plan, smoothed, residual, probe * noise, response, outside, y.shape[2])
 
 
 def coloured(rng: np.random.Generator, shape: tuple[int, ...], plan: Plan) -> np.ndarray:
@@ -158,18 +172,38 @@ def factors(
     """
     actual, claimed, spread = [], [], []
     for trial in trials:
-        rows, cols, k = trial.residual.shape
-        box = Box(0, rows, 0, cols)
-        views = look(trial.smoothed, box, trial.plan.sizes, trial.plan.noise_power, risk)
-        claim = pixel_sum(views, box, [view.weight * trace(view) for view in views])
+        claim = _claimed(trial, risk)
         identity = trial.residual**2 + 2 * trial.probe * trial.response - noise
         actual.append(identity.sum(axis=2).ravel())
         claimed.append(claim.ravel())
         spread.append(smooth_spread(trial.smoothed.spread).ravel())
     a, c, s = (np.concatenate(x) for x in (actual, claimed, spread))
-    count = int(np.clip(len(s) // 200, 1, CLASSES))
-    bounds = np.quantile(s, np.arange(1, count) / count)
-    return bounds, _class_factors(a, c, np.searchsorted(bounds, s), count, len(noise))
+    bounds = np.unique(np.quantile(s, BOUNDS[BOUNDS * (1 - BOUNDS) * len(s) > 100]))
+    label = np.searchsorted(bounds, s)
+    return bounds, _class_factors(a, c, label, len(bounds) + 1, len(noise))
+
+
+def _claimed(trial: Trial, risk: tuple[RiskTable, ...]) -> np.ndarray:
+    """Return (rows, cols) the squared error of k coefficients that the tables claim."""
+    rows, cols, _ = trial.residual.shape
+    box = Box(0, rows, 0, cols)
+    views = look(trial.smoothed, box, trial.plan.sizes, trial.plan.noise_power, risk)
+    return pixel_sum(views, box, [view.weight * trace(view) for view in views])
+
+
+def ordinary(
+    trials: list[Trial], risk: tuple[RiskTable, ...], factor: np.ndarray, bounds: np.ndarray
+) -> np.ndarray:
+    """Return (2, 2) centre and width of the scores of residuals inside and outside B."""
+    inside, outside = [], []
+    for trial in trials:
+        k = trial.residual.shape[2]
+        label = np.searchsorted(bounds, smooth_spread(trial.smoothed.spread))
+        freedom = np.maximum(k - _claimed(trial, risk) * factor[label], 0.5)
+        inside.append(normal_score(np.sum(trial.residual**2, axis=2), freedom).ravel())
+        free = np.full(freedom.shape, max(trial.bands - k, 0.5))
+        outside.append(normal_score(trial.outside, free).ravel())
+    return np.array([scale_of(np.concatenate(scores)) for scores in (inside, outside)])
 
 
 def _class_factors(
@@ -183,7 +217,7 @@ def _class_factors(
     scatter = np.average((ratio - overall) ** 2 - error**2, weights=1 / error**2)
     share = max(scatter, 0) / (max(scatter, 0) + error**2)
     drawn = overall + share * (ratio - overall)
-    return np.clip(_rising(drawn, 1 / error**2), 0.1, 20.0)
+    return np.clip(_rising(drawn, 1 / error**2), 0.2, 20.0)
 
 
 def _rising(values: np.ndarray, weights: np.ndarray) -> np.ndarray:

@@ -41,8 +41,8 @@ def batches(items: list) -> Iterator[list]:
         yield items[start : start + BATCH]
 
 
-def gram(block: Block, shape: tuple[int, int, int], run: Run) -> tuple[np.ndarray, float]:
-    """Return the (P, P) sum of y yᵀ over the scene, and the number of pixels with any value.
+def gram(block: Block, shape: tuple[int, int, int], run: Run) -> tuple[np.ndarray, float, bool]:
+    """Return the (P, P) sum of y yᵀ, the number of pixels with any value, whether some miss.
 
     With missing values each entry is scaled by how often both bands were seen.
     """
@@ -59,7 +59,7 @@ def gram(block: Block, shape: tuple[int, int, int], run: Run) -> tuple[np.ndarra
             count += n
     if seen is not None:
         total = total * (count / np.maximum(seen, 1))
-    return total, count
+    return total, count, seen is not None
 
 
 def _gram_of(block: Block, box: Box) -> tuple[np.ndarray, np.ndarray | None, float]:
@@ -123,20 +123,18 @@ def _rare_in(
 ) -> list[np.ndarray]:
     """Return s·v of directions v in a block's tiles that rise above the edge of what B leaves.
 
-    Three vectors, one of them the pixel of the largest residual, after three steps of subspace
+    Three vectors, one of them the pixel of the largest residual, after six steps of subspace
     iteration: what is well above the edge is found, and nothing else matters.
     """
-    y, kept = block(*box.slices)
+    y, _ = block(*box.slices)
     left = y - (y @ basis) @ basis.T
-    if kept is not None:
-        left = left * kept
     part = tiles(left.astype(np.float32), (TILE, TILE))
     count, n, bands = part.shape
     start = np.random.default_rng(0).standard_normal((bands, STARTS - 1)).astype(np.float32)
     brightest = np.argmax(np.einsum("anp,anp->an", part, part), axis=1)
     first = part[np.arange(count), brightest][:, :, None]
     x = np.concatenate([first, np.broadcast_to(start, (count, *start.shape))], axis=2)
-    for _ in range(3):
+    for _ in range(6):
         x = np.linalg.qr(x)[0]
         image = np.matmul(part, x)
         x = np.matmul(part.transpose(0, 2, 1), image)
@@ -183,20 +181,23 @@ def strengths(
     return basis, gain / np.maximum(values, pixels), noise
 
 
-def project(y: np.ndarray, basis: np.ndarray, left: int) -> np.ndarray:
-    """Return z = y B (row, col, k), in segments of 32 columns anchored to the scene.
+def project(values: np.ndarray, matrix: np.ndarray, left: int) -> np.ndarray:
+    """Return values · matrix (row, col, n), in segments of 32 columns anchored to the scene.
 
-    Products of one shape everywhere give the same bits wherever a region begins; ``left`` is the
-    scene's column that y starts at, a multiple of 32.
+    Products of one shape, a pixel always at the same place in them, give the same bits wherever a
+    region begins; ``left`` is the scene's column that the values start at.
     """
-    return _by_segments(y, basis, left)
-
-
-def _by_segments(y: np.ndarray, matrix: np.ndarray, left: int) -> np.ndarray:
-    if left % SEGMENT:
-        raise ValueError(f"Invalid first column {left}. It must be a multiple of {SEGMENT}.")
-    out = np.empty((*y.shape[:2], matrix.shape[1]), dtype=np.result_type(y, matrix))
-    for start in range(0, y.shape[1], SEGMENT):
-        part = slice(start, start + SEGMENT)
-        out[:, part] = np.matmul(y[:, part], matrix)
+    rows, cols, inner = values.shape
+    out = np.empty((rows, cols, matrix.shape[1]))
+    for start in range(left // SEGMENT * SEGMENT, left + cols, SEGMENT):
+        low, high = max(start, left), min(start + SEGMENT, left + cols)
+        part = values[:, low - left : high - left]
+        if high - low < SEGMENT:
+            padded = np.zeros((rows, SEGMENT, inner))
+            padded[:, low - start : high - start] = part
+            out[:, low - left : high - left] = np.matmul(padded, matrix)[
+                :, low - start : high - start
+            ]
+        else:
+            out[:, low - left : high - left] = np.matmul(part, matrix)
     return out

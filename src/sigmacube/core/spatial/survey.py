@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from sigmacube.core.spatial.geometry import Block, Box, window_sizes
+from sigmacube.core.spatial.missing import imputed
 from sigmacube.core.spatial.model import SpatialModel
 from sigmacube.core.spatial.noise_in_space import colour, coloured_edge, noise_power
-from sigmacube.core.spatial.risk import Trial, factors, tables, try_patch
+from sigmacube.core.spatial.risk import Trial, factors, ordinary, tables, try_patch
 from sigmacube.core.spatial.smoothing import Plan, Run
 from sigmacube.core.spatial.subspace import gram, principal, rare, strengths
 
@@ -46,7 +47,9 @@ def survey(
     SpatialModel
     """
     sizes = window_sizes(shape[:2], windows)
-    total, count = gram(block, shape, run)
+    total, count, missing = gram(block, shape, run)
+    if missing:
+        block = imputed(block, principal(total, count))
     powers = tuple(np.ones(w.side) for w in sizes)
     if not white_in_space:
         powers = noise_power(block, shape, total, count, sizes, run)
@@ -67,7 +70,8 @@ def survey(
         risk=risk,
         spread_bounds=bounds,
         spread_factor=factor,
-        residual_scale=np.array([[0.0, 1.0], [0.0, 1.0]]),
+        residual_scale=ordinary(trials, risk, factor, bounds),
+        missing=missing,
     )
 
 
@@ -106,7 +110,7 @@ def _trials(
         y, _ = block(*box.slices)
         plan = Plan(window_sizes(box.shape, windows), powers, edges)
         rng = np.random.default_rng([7, number])
-        trials.append(try_patch(y @ basis, plan, noise, rng, run))
+        trials.append(try_patch(y, basis, plan, noise, rng, run))
     return trials
 
 

@@ -130,3 +130,23 @@ def trace(view: View) -> np.ndarray:
     k = view.directions.shape[1]
     beyond = view.dropped * (k - view.rank).astype(np.float32)[:, None, None]
     return spread((view.kept.sum(axis=1) + beyond)[:, None])[:, 0]
+
+
+def merged(views: list[View]) -> list[View]:
+    """Return views of several regions with every window once, its weights added."""
+    groups: dict[tuple[int, int, tuple[int, int]], list[View]] = {}
+    for view in views:
+        groups.setdefault((view.size, view.directions.shape[2], view.side), []).append(view)
+    result = []
+    for same in groups.values():
+        corner = np.concatenate([v.corner for v in same])
+        _, first, where = np.unique(corner, axis=0, return_index=True, return_inverse=True)
+        weight = np.concatenate([v.weight for v in same])
+        total = np.zeros((len(first), *weight.shape[1:]), dtype=np.float32)
+        np.add.at(total, where.ravel(), weight)
+        parts = [
+            np.concatenate([getattr(v, name) for v in same])[first]
+            for name in ("directions", "rank", "kept", "dropped")
+        ]
+        result.append(View(same[0].size, corner[first], *parts, total))
+    return result
