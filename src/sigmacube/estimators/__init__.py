@@ -26,6 +26,7 @@ Span = tuple[int, int]
 
 #: Prior -> module and class of its estimator.
 ESTIMATORS: dict[str | None, tuple[str, str]] = {
+    "spatial": ("sigmacube.estimators.spatial", "SpatialEstimator"),
     None: ("sigmacube.estimators.lowrank", "LowRankEstimator"),
 }
 

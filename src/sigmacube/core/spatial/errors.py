@@ -316,5 +316,3 @@ def _own_map(part: tuple, inside: np.ndarray, outside: np.ndarray) -> dict:
     for key, weight in alone.items():
         result[key] = np.array([weight])
     return result
-
-

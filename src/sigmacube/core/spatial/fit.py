@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from sigmacube.core.spatial.transform import N_RINGS, forward, inverse, neighbour_power, rings
+from sigmacube.core.spatial.transform import forward, inverse, neighbour_power, rings
 from sigmacube.core.spatial.transform import spread as spread_power
 
 __all__ = ["BINS", "Fits", "cut", "fit_windows", "first_shrinkage", "project", "residuals",

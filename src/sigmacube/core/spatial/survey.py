@@ -112,5 +112,3 @@ def _trials(
         rng = np.random.default_rng([7, number])
         trials.append(try_patch(y, basis, plan, noise, rng, run))
     return trials
-
-
