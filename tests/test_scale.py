@@ -645,7 +645,7 @@ def test_nonsense_options_are_refused(
 
 
 def test_larger_memory_gives_larger_tiles() -> None:
-    everything = Presence(np.ones(64, dtype=bool), 64)
+    everything = Presence(np.zeros(64), np.ones(64), 64)
     known = Survey((3000, 2000, 64), everything, SettledNoise(0.1, "given"), Settings(rank=8))
     sizes = [choose_tile(known, 4, memory) for memory in (6e8, 1e9, 4e9, 1e11)]
     areas = [rows * cols for rows, cols in sizes]

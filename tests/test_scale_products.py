@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 import sigmacube as sc
 from sigmacube import io, products
-from sigmacube.check.holdout_tiles import holdout_file
+from sigmacube.check.holdout_file import holdout_file
 from sigmacube.cli import main
 from sigmacube.core import stored as storing
 from sigmacube.io.result_file import open_result
@@ -217,9 +217,9 @@ MASK[20:] = True
     [
         ("plain", NOISE, {}),
         ("plain", None, {"window": 8, "step": 4}),
-        ("plain", NOISE, {"method": "hidden", "share": 0.1, "rng": 3}),
+        ("plain", NOISE, {"share": 0.1, "rng": 3}),
         ("plain", NOISE, {"mask": MASK, "step": 3}),
-        ("plain", NOISE, {"window": (5, 7, 5), "step": (2, 3, 5), "rank": 2, "method": "hidden"}),
+        ("plain", NOISE, {"window": (5, 7, 5), "step": (2, 3, 5), "rank": 2}),
         ("plain", "covariance", {}),
         ("plain", sc.SignalNoise(4e-3, 1e-3), {}),
         ("damaged", NOISE, {"window": 8, "step": 4}),
@@ -240,7 +240,11 @@ def test_holdout_of_tiles_is_that_of_the_whole(
     assert expected.n_elements > 100
     for tile in ("47x39", "20x16", "8x30"):
         found = holdout_file(tmp_path / "in.npy", noise, **how, tile=tile, workers=1)
-        assert found.to_json() == expected.to_json(), tile
+        for name in ("coverage", "coverage_error", "n_elements", "brightness"):
+            assert getattr(found, name) == getattr(expected, name), (name, tile)
+        np.testing.assert_array_equal(found.band_factors, expected.band_factors)
+        # Neighbours on two sides of a border between tiles are not compared.
+        assert found.removed_lag1 == pytest.approx(expected.removed_lag1, abs=0.02)
 
 
 def test_masked_elements_do_not_count_whatever_they_hold() -> None:
@@ -255,7 +259,7 @@ def test_masked_elements_do_not_count_whatever_they_hold() -> None:
 def test_hidden_elements_follow_the_seed(tmp_path: Path) -> None:
     np.save(tmp_path / "in.npy", noisy_cube())
     one, two, again = (
-        holdout_file(tmp_path / "in.npy", NOISE, **WINDOW, method="hidden", rng=seed, tile="20x16")
+        holdout_file(tmp_path / "in.npy", NOISE, **WINDOW, rng=seed, tile="20x16")
         for seed in (1, 2, 1)
     )
     assert one.to_json() == again.to_json()

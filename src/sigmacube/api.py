@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sigmacube.check.leave_one_out import calibrated
+from sigmacube.check.calibration import calibrated
 from sigmacube.cube import Cube
 from sigmacube.estimators import Progress
 from sigmacube.io.dataarray import as_cube

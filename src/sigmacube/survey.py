@@ -169,7 +169,7 @@ class Survey:
         rows, cols, bands = (int(size) for size in found["shape"])
         return cls(
             (rows, cols, bands),
-            Presence(found["alive"], int(found["fewest"])),
+            Presence(found["low"], found["high"], int(found["fewest"])),
             SettledNoise.from_arrays(found),
             settings,
             (found["columns"], found["rows"]) if "columns" in found else None,
@@ -181,8 +181,10 @@ class Survey:
 class Presence:
     """Which values of a scene, or of a part of it, are there."""
 
-    alive: np.ndarray
-    """(band,) True for bands with any valid value."""
+    low: np.ndarray
+    """(band,) least valid value; infinite for bands without any."""
+    high: np.ndarray
+    """(band,) largest valid value."""
     fewest: int
     """Valid values of the valid pixel that has the fewest."""
 
@@ -193,16 +195,29 @@ class Presence:
         valid = valid_elements(values, mask)
         counts = np.count_nonzero(valid, axis=2)
         fewest = int(counts.min(initial=values.shape[2], where=counts > 0))
-        return cls(np.asarray(valid.any(axis=(0, 1))), fewest)
+        low = np.where(valid, values, np.inf).min(axis=(0, 1))
+        high = np.where(valid, values, -np.inf).max(axis=(0, 1))
+        return cls(low, high, fewest)
 
     def joined(self, other: Presence) -> Presence:
         """Return what is there in two parts."""
-        return Presence(self.alive | other.alive, min(self.fewest, other.fewest))
+        low, high = np.minimum(self.low, other.low), np.maximum(self.high, other.high)
+        return Presence(low, high, min(self.fewest, other.fewest))
+
+    @property
+    def alive(self) -> np.ndarray:
+        """(band,) True for bands with any valid value."""
+        return np.asarray(self.low <= self.high)
 
     @property
     def bands(self) -> np.ndarray:
-        """Indices of the bands that hold data; there must be some."""
-        bands = np.flatnonzero(self.alive)
+        """Indices of the bands that hold data; there must be some.
+
+        A band that has the same value everywhere was never measured; it holds no data unless all
+        bands are like that.
+        """
+        varied = np.flatnonzero(self.low < self.high)
+        bands = varied if len(varied) else np.flatnonzero(self.alive)
         if len(bands) == 0:
             raise ValueError(NO_VALUE)
         return bands
@@ -214,7 +229,7 @@ class Presence:
 
     def to_arrays(self) -> dict[str, Any]:
         """Return it as arrays."""
-        return {"alive": self.alive, "fewest": self.fewest}
+        return {"low": self.low, "high": self.high, "fewest": self.fewest}
 
 
 def find_presence(source: Source) -> Presence:

@@ -1,46 +1,48 @@
-"""Calibration of a scene's error bars on the scene itself, without truth."""
+"""Calibration of a scene's error bars on the scene itself, without truth.
+
+Some elements are hidden, the scene is denoised without them, and each is compared with what the
+result says of it: an estimate with σ, to which the noise of the element itself is added.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy.special import ndtri
 
-from sigmacube.check.hidden_elements import predict_hidden, stride_of_windows
-from sigmacube.check.leave_one_out import Predicted, SolvedScene, Window, partition, predict
-from sigmacube.check.scores import Look, Tally, brightness, noise_lag1
+from sigmacube.check.hiding import Veiled
+from sigmacube.check.verdict import judge
 from sigmacube.core.card import Card
-from sigmacube.core.levels import LEVELS
+from sigmacube.core.levels import LEVELS, half_width
 from sigmacube.core.parallel import ParallelMap, parallel
+from sigmacube.core.progress import Progress
 from sigmacube.core.validity import valid_elements
-from sigmacube.core.windows import WindowGrid
 from sigmacube.cube import Cube
+from sigmacube.estimators import Region
 from sigmacube.io.dataarray import as_cube
-from sigmacube.noise.estimation import SPATIALLY_CORRELATED, spatial_warning
-from sigmacube.pipeline import denoise_cube
+from sigmacube.pipeline import denoise_region, survey_scene
 from sigmacube.result import DenoisedCube
 from sigmacube.settings import Settings
-from sigmacube.survey import Source
+from sigmacube.survey import Source, Survey, settle_noise
 
 if TYPE_CHECKING:
     import xarray as xr
     from matplotlib.figure import Figure
 
+__all__ = ["BrightnessClass", "Holdout", "check_share", "compare", "holdout"]
 
-__all__ = ["Holdout", "holdout"]
-
-# Windows whose predictions are in memory at a time.
-BATCH = 64
-# What counts as calibrated, at 95 and at 50 %.
-GOOD_95, GOOD_50 = (0.93, 0.97), (0.45, 0.55)
-# Spatial tests: autocorrelation, beyond the noise's own, from which something is wrong.
-SIGNAL_REMOVED, NOISE_KEPT = 0.05, 0.05
-COPIES = 0.01
+# Elements that are hidden at most, whatever the share: more would tell no more.
+MOST_HIDDEN = 4_000_000
+# Pixels along a side of the cells that standard errors rest on.
+CELL = 20
+N_CLASSES = 5
+# Pairs of neighbours whose error covariance is asked for.
+N_PAIRS = 24
+Span = tuple[int, int]
 
 
 @dataclass(frozen=True)
@@ -61,19 +63,24 @@ class BrightnessClass:
 
 @dataclass(frozen=True, eq=False)
 class Holdout(Card):
-    """How often predictions of elements from all others fell inside their intervals.
+    """How often hidden elements fell inside their intervals, and what that says of σ.
 
-    It tests the noise and the fit outside the signal space; the two autocorrelations test whether
-    the signal space is right: the removed part must be as white in space as noise is, the weakest
-    kept components must not be.
+    Hidden elements test the noise and the estimate together; their intervals are mostly as wide as
+    the noise, so lost signal hardly shows in them. What was removed shows it: signal is smooth in
+    space where noise is not. ``truth_coverage`` predicts from it how often intervals of the
+    estimate hold the truth.
     """
 
     coverage: Mapping[float, float]
-    """Share of the elements inside their interval, by level."""
+    """Share of the hidden elements inside their interval, by level."""
     coverage_error: Mapping[float, float]
-    """Standard errors of these shares, from how much windows differ."""
+    """Standard errors of these shares, from how much parts of the scene differ."""
+    truth_coverage: Mapping[float, float]
+    """Predicted share of elements whose interval holds the truth, by level."""
     z_std: float
     """Root mean square of the standardised errors: 1 is right, above means σ is too small."""
+    factor: float
+    """What the noise would have to be multiplied by for 95 % to cover 95 %."""
     band_coverage: np.ndarray
     """(band,) share inside the 95 % interval; NaN for bands without data."""
     band_coverage_error: np.ndarray
@@ -83,23 +90,19 @@ class Holdout(Card):
     brightness: tuple[BrightnessClass, ...]
     """Calibration by brightness of the pixel, dark to bright."""
     removed_lag1: float
-    """Autocorrelation of what was removed, between neighbours, less what the fits cause."""
-    weakest_lag1: float
-    """Mean autocorrelation of the weakest kept component; NaN where windows keep one or none."""
+    """Autocorrelation of what was removed, between neighbours, less what smoothing causes."""
     noise_lag1: float
     """Autocorrelation of the noise itself; not zero where the product was resampled."""
-    copied_pixels: float
-    """Share of neighbouring pixels that are exact copies: resampling to the nearest neighbour."""
+    n_elements: int
+    """Number of elements compared."""
     median_rank: float
     """Median rank of the windows."""
     noise_source: str
     """Where the noise came from."""
-    method: str
-    """``"leave-one-out"`` or ``"hidden"``."""
-    n_elements: int
-    """Number of elements compared."""
-    factor: float
-    """Factor on σ at which 95 % intervals would cover 95 %."""
+    trusted: bool
+    """Whether every test was made and passed."""
+    verdict: str
+    """What it means, in one or two plain sentences."""
     wavelengths: np.ndarray | None = None
     """(band,) band centres in nm."""
 
@@ -108,108 +111,25 @@ class Holdout(Card):
         return {
             "coverage": ", ".join(shares),
             "error / σ (rms)": f"{self.z_std:.3f}",
-            "elements": f"{self.n_elements:,} ({self.method})",
+            "elements": f"{self.n_elements:,}",
             "noise": self.noise_source,
         }
 
     def _notes(self) -> Sequence[str]:
         return (self.verdict,)
 
-    @property
-    def trusted(self) -> bool:
-        """Whether coverage and both spatial tests are fine."""
-        return self._covers and not self._causes(spatial_only=True)
-
-    @property
-    def verdict(self) -> str:
-        """What it means, in one or two plain sentences."""
-        share = f"95 % intervals cover {100 * self.coverage[0.95]:.1f} %"
-        if self.trusted:
-            text = f"{share}: trust them."
-        else:
-            text = f"{share}: {self._fault}; likely cause: {'; '.join(self._causes())}."
-        if self.noise_lag1 > SPATIALLY_CORRELATED:
-            text += f" Note: {spatial_warning(self.noise_lag1)}."
-        if self.copied_pixels > COPIES:
-            text += (
-                f" {100 * self.copied_pixels:.1f} % of neighbouring pixels are exact copies: the "
-                "product was resampled to the nearest neighbour."
-            )
-        return text
-
-    @property
-    def _covers(self) -> bool:
-        return (
-            GOOD_95[0] <= self.coverage[0.95] <= GOOD_95[1]
-            and GOOD_50[0] <= self.coverage[0.5] <= GOOD_50[1]
-        )
-
-    @property
-    def _fault(self) -> str:
-        if self._covers:
-            return "but do not trust them yet"
-        if self.coverage[0.95] < GOOD_95[0]:
-            return f"σ is too small by a factor {self.factor:.2g}"
-        if self.coverage[0.95] > GOOD_95[1]:
-            return f"σ is too large by a factor {1 / self.factor:.2g}"
-        return f"but 50 % intervals cover {100 * self.coverage[0.5]:.0f} %, errors are not Gaussian"
-
-    def _causes(self, *, spatial_only: bool = False) -> list[str]:
-        """Return what the tables point at, most telling first."""
-        causes = []
-        beyond = self.weakest_lag1 - max(self.noise_lag1, 0.0)
-        if np.isfinite(beyond) and beyond < NOISE_KEPT:
-            causes.append(
-                f"noise was kept as signal (the weakest components are white in space, lag-1 "
-                f"{self.weakest_lag1:+.2f}): the noise is correlated between bands or its level "
-                "is set too low"
-            )
-        if self.removed_lag1 - max(self.noise_lag1, 0.0) > SIGNAL_REMOVED:
-            causes.append(
-                f"signal was removed (what was removed is smooth in space, lag-1 "
-                f"{self.removed_lag1:+.2f}): the noise level is set too high or windows are too "
-                "large for the scene"
-            )
-        return causes if spatial_only else causes + self._table_causes() or ["the noise level"]
-
-    def _table_causes(self) -> list[str]:
-        causes = []
-        spread = np.array([c.z_std for c in self.brightness])
-        if len(spread) and spread.max() > 1.3 * spread.min():
-            causes.append(
-                "noise that depends on the brightness (from "
-                f"{spread[0]:.2f} of the assumed in dark to {spread[-1]:.2f} in bright pixels)"
-            )
-        known = self.band_factors[np.isfinite(self.band_factors)]
-        low, high = np.percentile(known, (5, 95)) if len(known) else (1.0, 1.0)
-        if high > 1.3 * low:
-            causes.append(f"noise that differs between bands ({low:.2f} to {high:.2f} of assumed)")
-        if self.coverage[0.5] > 0.53 and self.coverage[0.99] < 0.985:
-            causes.append("outliers or impulses (heavy tails): solver='robust' may help")
-        return causes
-
     def to_json(self, path: str | Path | None = None) -> str:
         """Return the figures as JSON text, and write them to a file if one is named."""
-        facts = {
-            "method": self.method,
-            "verdict": self.verdict,
-            "trusted": self.trusted,
-            "n_elements": self.n_elements,
-            "coverage": {str(level): share for level, share in self.coverage.items()},
-            "coverage_error": {str(level): error for level, error in self.coverage_error.items()},
-            "z_std": self.z_std,
-            "factor": self.factor,
-            "removed_lag1": _number(self.removed_lag1),
-            "weakest_lag1": _number(self.weakest_lag1),
-            "noise_lag1": _number(self.noise_lag1),
-            "copied_pixels": self.copied_pixels,
-            "median_rank": self.median_rank,
-            "noise_source": self.noise_source,
-            "band_coverage": [_number(value) for value in self.band_coverage],
-            "band_coverage_error": [_number(value) for value in self.band_coverage_error],
-            "band_factors": [_number(value) for value in self.band_factors],
-            "brightness": [vars(part) for part in self.brightness],
-        }
+        facts: dict[str, Any] = {}
+        for name, value in vars(self).items():
+            if isinstance(value, Mapping):
+                facts[name] = {str(level): _number(share) for level, share in value.items()}
+            elif isinstance(value, np.ndarray):
+                facts[name] = [_number(one) for one in value]
+            elif isinstance(value, tuple):
+                facts[name] = [vars(part) for part in value]
+            elif value is not None:
+                facts[name] = _number(value) if isinstance(value, float) else value
         text = json.dumps(facts, indent=1)
         if path is not None:
             Path(path).write_text(text, encoding="utf-8")
@@ -217,9 +137,9 @@ class Holdout(Card):
 
     def plot(self) -> Figure:
         """Draw the calibration curve, coverage by band and coverage by brightness."""
-        from sigmacube.show import plots
+        from sigmacube.show.plots import holdout_figure
 
-        return plots.holdout_figure(self)
+        return holdout_figure(self)
 
 
 def holdout(
@@ -227,219 +147,277 @@ def holdout(
     *,
     share: float = 0.03,
     rng: int | np.random.Generator = 0,
-    method: str = "leave-one-out",
     result: DenoisedCube | None = None,
+    noise: Any = None,
+    mask: np.ndarray | None = None,
+    workers: int | None = None,
+    progress: Progress | None = None,
     **options: Any,
 ) -> Holdout:
     """Check the error bars of a scene on the scene itself, without truth.
 
-    Every element is predicted from all others, and the prediction compared with what was
-    observed; the share of elements inside their interval should be the interval's level. This is
-    done in closed form from the windows of a denoised scene.
+    A share of the elements is hidden, the scene is denoised without them, and each is compared
+    with its estimate; the share inside their interval should be the interval's level.
 
     Parameters
     ----------
     cube
         What `denoise` takes.
     share
-        Share of the elements to hide, for ``method="hidden"``.
+        Share of the elements to hide.
     rng
-        Seed or generator that chooses them. The elements hidden in a window depend on the seed and
-        the window's place in the scene alone.
-    method
-        ``"leave-one-out"`` in closed form, or ``"hidden"``: some elements are hidden and up to 32
-        windows solved without them. Slower, and free of the closed form's approximation.
+        Seed or generator that chooses them. Whether an element is hidden depends on the seed and
+        its place in the scene alone.
     result
-        A result of denoising this cube, to be checked as it is; by default the cube is denoised.
+        A result of denoising this cube: noise and settings are taken from it.
+    noise, mask, workers, progress
+        As for `denoise`.
     **options
-        Options of `denoise`.
+        Options of `denoise` that say how windows are solved.
 
     Returns
     -------
     Holdout
-        Coverage by level, by band and by brightness, two spatial tests, and a verdict.
-
-    Notes
-    -----
-    It tests the noise and the fit outside the signal space. It does not see noise that is
-    correlated between pixels, nor signal too weak to rise above the noise edge; the
-    autocorrelations it reports do.
+        Coverage by level, by band and by brightness, spatial tests, and a verdict.
 
     Examples
     --------
     >>> import numpy as np, sigmacube as sc
     >>> truth = sc.synthetic.scene((40, 44, 50), rng=1).values
     >>> noisy = truth + np.random.default_rng(2).normal(scale=0.02, size=truth.shape)
-    >>> check = holdout(noisy)
-    >>> check.trusted, bool(0.94 < check.coverage[0.95] < 0.96)
+    >>> check = holdout(noisy, noise=0.02)
+    >>> check.trusted, bool(0.93 < check.coverage[0.95] < 0.97)
     (True, True)
     >>> holdout(noisy, noise=0.012).trusted
     False
     """
-    check_request(method, share)
-    workers, noise = options.pop("workers", None), options.pop("noise", None)
-    source = as_cube(cube, options.pop("mask", None))
-    mask = source.mask
-    if result is None:
-        settings = Settings(**{"uncertainty": False, **options})
-        result = denoise_cube(source, noise, settings, workers=workers)
-    errors = result.error_model
-    if errors is None:
-        raise ValueError("Invalid result: its window factors were not kept. Denoise it anew.")
-    check = Check.create(
-        source, errors.factors.grid, source.shape, errors.bands, method=method, share=share, rng=rng
-    )
-    scene = SolvedScene.create(
-        source.values, result.estimate, errors, result.rejected,
-        mask=mask, varied=check.look.varied,
-    )  # fmt: skip
-    light = brightness(
-        source.values[..., errors.bands], valid_elements(source.values, mask)[..., errors.bands]
-    )
-    scale = None if errors.band_scale is None else errors.band_scale[errors.bands]
+    check_share(share)
+    source = as_cube(cube, mask)
+    if result is not None:
+        settings, noise = _as_in(result), _noise_of(result) if noise is None else noise
+    else:
+        settings = Settings(**{**options, "uncertainty": True})
+    seed = rng if isinstance(rng, int) else int(rng.integers(2**63))
+    rows, cols, _ = source.shape
     with parallel(workers) as run:
-        check.add(scene, light, run, scale)
-    pixels = errors.pixel_scale
-    return check.concluded(
-        source,
-        errors.factors.noise.std,
-        ranks=result.ranks,
-        noise_source=str(result.settings.get("noise_source", "given")),
-        scale=None if pixels is None else Cube(pixels[..., None]),
-        impulses=result.rejected is not None,
-        wavelengths=source.wavelengths,
-    )
+        check = compare(
+            source, noise, settings, [((0, rows), (0, cols))], run,
+            share=share, seed=seed, workers=workers, progress=progress,
+        )  # fmt: skip
+    return replace(check, wavelengths=source.wavelengths)
 
 
-@dataclass(frozen=True, eq=False)
-class Check:
-    """A hold-out check under way: a scene, or parts of it one by one, in any order."""
+def compare(
+    source: Source,
+    noise: Any,
+    settings: Settings,
+    tiles: Iterable[tuple[Span, Span]] | Any,
+    run: ParallelMap,
+    *,
+    share: float,
+    seed: int,
+    workers: int | None = None,
+    progress: Progress | None = None,
+) -> Holdout:
+    """Hide elements of a scene, denoise it tile by tile, and compare.
 
-    shape: tuple[int, int, int]
-    bands: np.ndarray
-    """Indices of the bands with data."""
-    look: Look
-    tally: Tally
-    method: str
-    share: float
-    seed: int
-    parts: int
-    """Parts of the spectrum that windows hold each."""
-    stride: int
-    """How far apart windows with hidden elements are."""
-
-    @classmethod
-    def create(
-        cls,
-        source: Source,
-        grid: WindowGrid,
-        shape: tuple[int, int, int],
-        bands: np.ndarray,
-        *,
-        method: str,
-        share: float,
-        rng: int | np.random.Generator,
-    ) -> Check:
-        """Look at the whole scene and get ready to count."""
-        look = Look.over(source, shape, bands)
-        sides = [len(partition(axis)) for axis in (grid.rows, grid.cols, grid.bands)]
-        tally = Tally(sides[0] * sides[1], sides[2], len(bands), LEVELS, look.edges)
-        seed = rng if isinstance(rng, int) else int(rng.integers(2**63))
-        stride = stride_of_windows(sides[0] * sides[1] * sides[2])
-        return cls(shape, bands, look, tally, method, share, seed, sides[2], stride)
-
-    def add(
-        self,
-        scene: SolvedScene,
-        light: np.ndarray,
-        run: ParallelMap,
-        scale: np.ndarray | None = None,
-    ) -> None:
-        """Count what the windows of a scene, or of a part of it, predict.
-
-        Parameters
-        ----------
-        scene
-            The solved scene.
-        light
-            (row, col) brightness of its pixels.
-        run
-            Parallel map over windows.
-        scale
-            (band with data,) factor of a calibration on σ.
-        """
-
-        def predicted(window: Window) -> Predicted:
-            found = predict(scene, window)
-            if self.method == "hidden":
-                hidden = (window.number * self.parts + window.part) % self.stride == 0
-                z = (predict_hidden(scene, window, self.share, self.seed) if hidden
-                     else np.full_like(found.z, np.nan))  # fmt: skip
-                found = replace(found, z=z)
-            if scale is None:
-                return found
-            return replace(found, z=found.z / scale[found.bands].astype(np.float32))
-
-        windows = list(scene.windows())
-        for start in range(0, len(windows), BATCH):
-            batch = windows[start : start + BATCH]
-            for window, found in zip(batch, run(predicted, batch), strict=True):
-                self.tally.add(found, light[window.own[:2]])
-
-    def concluded(
-        self,
-        source: Source,
-        std: np.ndarray,
-        *,
-        ranks: np.ndarray,
-        noise_source: str,
-        scale: Source | None,
-        impulses: bool,
-        wavelengths: np.ndarray | None,
-    ) -> Holdout:
-        """Return what was counted, with the noise's own autocorrelation."""
-        tally = self.tally
-        if not tally.n_elements:
-            raise ValueError(
-                "Invalid scene for a hold-out check: no element can be predicted from the others. "
-                "There must be more bands and pixels than components."
-            )
-        shares = tally.by_level()
-        by_band = {}
-        names = ("band_coverage", "band_coverage_error", "band_factors")
-        for name, values in zip(names, tally.by_band(), strict=True):
-            by_band[name] = np.full(self.shape[2], np.nan)
-            by_band[name][self.bands] = values
-        varied = self.look.varied
-        return Holdout(
-            coverage={level: share for level, (share, _) in shares.items()},
-            coverage_error={level: error for level, (_, error) in shares.items()},
-            z_std=tally.z_std,
-            factor=tally.quantile(0.95) / float(ndtri(0.975)),
-            n_elements=tally.n_elements,
-            brightness=tuple(BrightnessClass(**part) for part in tally.by_brightness()),
-            removed_lag1=tally.removed_lag1,
-            weakest_lag1=tally.weakest_lag1,
-            noise_lag1=noise_lag1(
-                source, self.shape, self.bands[varied], std[varied], scale=scale, impulses=impulses
-            ),
-            copied_pixels=self.look.copies,
-            median_rank=float(np.median(ranks)),
-            noise_source=noise_source,
-            method=self.method,
-            wavelengths=wavelengths,
-            **by_band,
-        )
+    ``tiles`` are rows and columns that together make the scene, or a function of the survey that
+    returns them.
+    """
+    size = int(np.prod(source.shape))
+    veiled = Veiled(source, min(share, MOST_HIDDEN / size), seed)
+    robust = settings.solver_name == "robust"
+    settled = settle_noise(source, noise, settings, impulses=robust, workers=workers)
+    survey = survey_scene(veiled, settled, settings, run, workers=workers)
+    places = list(tiles(survey) if callable(tiles) else tiles)
+    found = _Found.empty(survey)
+    for number, (rows, cols) in enumerate(places):
+        region = denoise_region(veiled, survey, run, rows=rows, cols=cols)
+        found.add(veiled, survey, region, rows, cols)
+        if progress is not None:
+            progress(number + 1, len(places))
+    return found.concluded(survey)
 
 
-def check_request(method: str, share: float) -> None:
-    """Refuse a method or a share that there is not."""
-    if method not in ("leave-one-out", "hidden"):
-        raise ValueError(f"Invalid method {method!r}. It must be 'leave-one-out' or 'hidden'.")
+def check_share(share: float) -> None:
+    """Refuse a share that hides nothing, or too much."""
     if not 0 < share <= 0.2:
         raise ValueError(f"Invalid share {share}. It must be above 0 and at most 0.2.")
 
 
+def _as_in(result: DenoisedCube) -> Settings:
+    """Return the settings that a result was made with."""
+    names = set(Settings().to_dict()) - {"uncertainty"}
+    found = {name: result.settings[name] for name in names if name in result.settings}
+    for side in ("window", "step"):
+        if side in found:
+            found[side] = [*found[side][:2], None]
+    return Settings.from_dict(found)
+
+
+def _noise_of(result: DenoisedCube) -> Any:
+    """Return the noise of a result; None has it estimated again where it grows with the signal."""
+    return result.noise if result.noise_scale is None else None
+
+
+class _Found:
+    """What hidden elements and the removed part of a scene show, tile by tile."""
+
+    def __init__(self, shape: tuple[int, int, int], bands: np.ndarray) -> None:
+        self.shape, self.bands = shape, bands
+        self.elements: list[np.ndarray] = []
+        """(5, n) cell, band, brightness, z and σ over the noise of hidden elements."""
+        self.products = np.zeros(shape[2])
+        self.powers = np.zeros(shape[2])
+        self.pairs = np.zeros(shape[2])
+        self.smoothing: list[float] = []
+        self.ranks: list[np.ndarray] = []
+
+    @classmethod
+    def empty(cls, survey: Survey) -> _Found:
+        """Return it before the first tile."""
+        return cls(survey.shape, survey.bands)
+
+    def add(self, veiled: Veiled, survey: Survey, region: Region, rows: Span, cols: Span) -> None:
+        """Add the elements of a tile."""
+        place = slice(*rows), slice(*cols)
+        values, mask = veiled.source.block(*place)
+        there = valid_elements(values, mask) & np.isfinite(region.estimate)
+        hidden = veiled.hidden(*place) & there
+        assert region.std is not None
+        noise = np.broadcast_to(region.noise_std, values.shape)
+        residual = np.where(there, values - region.estimate, np.nan)
+        self._add_hidden(residual, region, noise, hidden, (rows[0], cols[0]))
+        self._add_removed(np.where(hidden, np.nan, residual / noise))
+        self.smoothing.append(_neighbour_covariance(region, noise, (rows[0], cols[0])))
+        self.ranks.append(region.ranks.ravel())
+
+    def _add_hidden(
+        self,
+        residual: np.ndarray,
+        region: Region,
+        noise: np.ndarray,
+        hidden: np.ndarray,
+        corner: Span,
+    ) -> None:
+        u, v, band = np.nonzero(hidden)
+        std, own = region.std[hidden], noise[hidden]  # type: ignore[index]
+        known = np.nan_to_num(region.estimate[..., self.bands])
+        light = np.mean(known, axis=2)[u, v]
+        across = -(-self.shape[1] // CELL)
+        cell = (u + corner[0]) // CELL * across + (v + corner[1]) // CELL
+        z = residual[hidden] / np.hypot(std, own)
+        self.elements.append(np.stack([cell, band, light, z, std / own]))
+
+    def _add_removed(self, scaled: np.ndarray) -> None:
+        """Add products of neighbours in what was removed, over their noise."""
+        for a, b in ((scaled[:, :-1], scaled[:, 1:]), (scaled[:-1], scaled[1:])):
+            both = a * b
+            known = np.isfinite(both)
+            self.products += np.sum(np.where(known, both, 0), axis=(0, 1))
+            self.powers += np.sum(np.where(known, (a * a + b * b) / 2, 0), axis=(0, 1))
+            self.pairs += np.count_nonzero(known, axis=(0, 1))
+
+    def concluded(self, survey: Survey) -> Holdout:
+        """Return what was found."""
+        cell, band, light, z, ratio = np.concatenate(self.elements, axis=1)
+        known = np.isfinite(z)
+        if not known.any():
+            raise ValueError(
+                "Invalid scene for a hold-out check: no element could be hidden and estimated. "
+                "There must be more valid bands and pixels."
+            )
+        cell, band, light, z, ratio = (a[known] for a in (cell, band, light, z, ratio))
+        size = np.abs(z)
+        shares = {p: _share(size <= half_width(p), cell) for p in LEVELS}
+        by_band = [_by_group(size, band, cell, n) for n in range(self.shape[2])]
+        coverage, errors, factors = (np.array(column) for column in zip(*by_band, strict=True))
+        lag1 = self._removed_lag1()
+        facts: dict[str, Any] = {
+            "coverage": {p: share for p, (share, _) in shares.items()},
+            "coverage_error": {p: error for p, (_, error) in shares.items()},
+            "z_std": float(np.sqrt(np.mean(z**2))),
+            "factor": float(np.quantile(size, 0.95) / half_width(0.95)),
+            "band_coverage": coverage,
+            "band_coverage_error": errors,
+            "band_factors": factors,
+            "brightness": _by_brightness(size, light, cell),
+            "removed_lag1": lag1,
+            "noise_lag1": float(survey.settled.description.get("spatial_lag1", 0.0) or 0.0),
+            "n_elements": len(z),
+            "median_rank": float(np.median(np.concatenate(self.ranks))),
+            "noise_source": survey.settled.source,
+        }
+        truth, trusted, verdict = judge(facts, float(np.median(ratio)))
+        return Holdout(**facts, truth_coverage=truth, trusted=trusted, verdict=verdict)
+
+    def _removed_lag1(self) -> float:
+        """Return the correlation of neighbours in what was removed, less what smoothing causes."""
+        if not self.powers.sum() > 0:
+            return float("nan")
+        return float(self.products.sum() / self.powers.sum() + np.nanmean(self.smoothing))
+
+
+def _neighbour_covariance(region: Region, noise: np.ndarray, corner: Span) -> float:
+    """Return the mean error covariance of neighbours over their noise, on a few pairs.
+
+    Smoothing takes from neighbours what it gives to the estimate: the residuals of pure noise have
+    about minus this correlation.
+    """
+    known = np.isfinite(region.estimate)
+    pairs = np.argwhere(known[:, :-1] & known[:, 1:])
+    if len(pairs) == 0:
+        return float("nan")
+    chosen = np.random.default_rng(0).choice(len(pairs), size=min(N_PAIRS, len(pairs)))
+    top, side = (a - b for a, b in zip(corner, region.errors_origin, strict=True))
+    weights: list[dict[tuple[int, int, int], float]] = []
+    for row, col, band in pairs[chosen].tolist():
+        for place in ((row, col, band), (row, col + 1, band)):
+            weights.append({(place[0] + top, place[1] + side, band): 1 / float(noise[place])})
+    covariance = region.errors.functional_covariance(weights)
+    return float(np.mean(np.diag(covariance, 1)[::2]))
+
+
+def _share(inside: np.ndarray, cell: np.ndarray) -> tuple[float, float]:
+    """Return the share of elements inside, and its standard error from cells of the scene.
+
+    Elements of a cell are not independent and cells differ, so it is the error of a ratio of sums
+    over cells, and at least that of independent elements.
+    """
+    _, which = np.unique(cell, return_inverse=True)
+    counts = np.bincount(which)
+    hits = np.bincount(which, inside)
+    total, n = counts.sum(), len(counts)
+    share = hits.sum() / total
+    spread = np.sum(np.square(hits - share * counts)) * n / max(n - 1, 1)
+    return float(share), float(np.sqrt(max(spread / total**2, share * (1 - share) / total)))
+
+
+def _by_group(
+    size: np.ndarray, group: np.ndarray, cell: np.ndarray, number: int
+) -> tuple[float, float, float]:
+    """Return coverage at 95 %, its standard error and rms z of one group of elements."""
+    mine = group == number
+    if not mine.any():
+        return float("nan"), float("nan"), float("nan")
+    share, error = _share(size[mine] <= half_width(0.95), cell[mine])
+    return share, error, float(np.sqrt(np.mean(size[mine] ** 2)))
+
+
+def _by_brightness(
+    size: np.ndarray, light: np.ndarray, cell: np.ndarray
+) -> tuple[BrightnessClass, ...]:
+    """Return the calibration of fifths of the elements, dark to bright."""
+    edges = np.quantile(light, np.linspace(0, 1, N_CLASSES + 1)[1:-1])
+    group = np.searchsorted(edges, light, side="right")
+    classes = []
+    for number in np.unique(group).tolist():
+        mine = light[group == number]
+        facts = _by_group(size, group, cell, number)
+        classes.append(BrightnessClass(float(mine.min()), float(mine.max()), *facts))
+    return tuple(classes)
+
+
 def _number(value: float) -> float | None:
-    """Return a number for JSON, which knows no NaN."""
-    return float(value) if np.isfinite(value) else None
+    """Return a number for JSON, which knows no NaN; its last digits depend on no order of sums."""
+    return float(f"{value:.10g}") if np.isfinite(value) else None

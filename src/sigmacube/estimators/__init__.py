@@ -26,6 +26,7 @@ Span = tuple[int, int]
 
 #: Prior -> module and class of its estimator.
 ESTIMATORS: dict[str | None, tuple[str, str]] = {
+    "spatial": ("sigmacube.estimators.spatial", "SpatialEstimator"),
     None: ("sigmacube.estimators.lowrank", "LowRankEstimator"),
 }
 
@@ -39,7 +40,9 @@ class Region:
     std: np.ndarray | None
     """Like ``estimate``; None where it was not asked for."""
     errors: ErrorModel
-    """Covariances of the errors, of all pixels that the windows over the region cover."""
+    """Covariances of the errors, of the region's pixels and perhaps of some around it."""
+    errors_origin: tuple[int, int]
+    """Row and col in the scene of the first pixel that ``errors`` knows."""
     grid: WindowGrid
     """The windows over the region."""
     ranks: np.ndarray

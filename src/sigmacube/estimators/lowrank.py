@@ -231,6 +231,7 @@ def _region(
         estimate=block.to_output(combined.estimate[here], here),
         std=None if variance is None else _std(block, variance[here], here, run),
         errors=errors,
+        errors_origin=factors.grid.origin,
         grid=factors.grid,
         ranks=_per_window(factors.ranks),
         residual_ratio=_per_window(factors.residual_ratio),

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from sigmacube._version import __version__
-from sigmacube.check.leave_one_out import calibrated
+from sigmacube.check.calibration import calibrated
 from sigmacube.core.parallel import parallel
 from sigmacube.core.progress import Progress
 from sigmacube.cube import Cube

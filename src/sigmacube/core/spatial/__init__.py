@@ -1,0 +1,13 @@
+"""The spatial estimator: scene subspace, local windows, shrunk spatial frequencies.
+
+`survey` looks at the whole scene once, `smooth_region` estimates a region with its error model.
+"""
+
+from sigmacube.core.spatial.errors import SpatialErrors
+from sigmacube.core.spatial.geometry import Block, Box
+from sigmacube.core.spatial.model import RiskTable, SpatialModel
+from sigmacube.core.spatial.region import SpatialPart, smooth_region
+from sigmacube.core.spatial.survey import survey
+
+__all__ = ["survey", "smooth_region", "SpatialModel", "SpatialPart", "SpatialErrors", "RiskTable",
+           "Block", "Box"]  # fmt: skip

@@ -1,0 +1,318 @@
+r"""The error of a region: covariances of anything linear, and samples.
+
+.. math:: \mathrm{cov} = \sum_a E_a^T S_a E_a + W W^T ⊗ (I - B B^T) + \text{own noise}
+
+S_a as seen by window a (see `views`), W (pixels, k) the error of the subspace at each pixel, and the
+pixel's own noise where a pixel that no window explains was given back. Everything is in units of
+the noise, on whitened bands. Each part is positive semi-definite by construction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from sigmacube.core.spatial.geometry import Box
+from sigmacube.core.spatial.smoothing import Run
+from sigmacube.core.spatial.supports import functional_features, support_shares
+from sigmacube.core.spatial.transform import inverse
+from sigmacube.core.spatial.variance import variance_along
+from sigmacube.core.spatial.views import View, merged, pixel_sum
+
+__all__ = ["SpatialErrors", "Weights"]
+
+Weights = np.ndarray | Mapping[tuple[int, int, int], float]
+
+
+def _in_turn(function: object, items: object) -> list:
+    return [function(item) for item in items]  # type: ignore[operator,attr-defined]
+
+
+@dataclass(frozen=True, eq=False)
+class SpatialErrors:
+    """Error model of one region; rows and columns count from the region's first pixel."""
+
+    box: Box
+    """Where the region lies in the scene."""
+    basis: np.ndarray
+    """(P, k) B."""
+    views: list[View]
+    """Windows that the error is seen through."""
+    loading: np.ndarray
+    """(row, col, k) W, the error of the subspace."""
+    own_inside: np.ndarray
+    """(row, col) share of the pixel's own noise inside the subspace, mostly zero."""
+    own_outside: np.ndarray
+    """(row, col) the same outside the subspace."""
+    restored: np.ndarray
+    """(n, 3) row, col, band of elements that are the observation itself."""
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Rows, columns and bands."""
+        return (*self.box.shape, len(self.basis))
+
+    def functional_covariance(self, weights: Sequence[Weights]) -> np.ndarray:
+        """Return the (n, n) covariance of Σ weights · estimate for several sets of weights.
+
+        Parameters
+        ----------
+        weights
+            Dense (row, col, P) arrays, or dicts {(row, col, band): weight}.
+        """
+        n, k = len(weights), self.basis.shape[1]
+        inside = np.zeros((n, *self.box.shape, k), dtype=np.float32)
+        loads = np.zeros((n, k, len(self.basis)))
+        own = np.zeros((n, n))
+        sparse = []
+        for i, weight in enumerate(weights):
+            pixels, spectra, alone = self._rows_of(weight)
+            inside[i][pixels] = spectra @ self.basis
+            beyond = spectra - (spectra @ self.basis) @ self.basis.T
+            loads[i] = self.loading[pixels].T @ beyond
+            sparse.append((pixels, spectra @ self.basis, beyond, alone))
+        features = functional_features(self.views, self.box, inside)
+        flat = loads.reshape(n, -1)
+        own = self._own_covariance(sparse)
+        return features + flat @ flat.T + own
+
+    def _rows_of(
+        self, weight: Weights
+    ) -> tuple[tuple[np.ndarray, np.ndarray], np.ndarray, dict[tuple[int, int, int], float]]:
+        """Return the pixels that a functional touches, its spectra there, and restored elements."""
+        if isinstance(weight, Mapping):
+            where = np.array([key[:2] for key in weight], dtype=np.intp).reshape(-1, 2)
+            pixels, inverse_ = np.unique(where, axis=0, return_inverse=True)
+            spectra = np.zeros((len(pixels), len(self.basis)))
+            bands = np.array([key[2] for key in weight], dtype=np.intp)
+            np.add.at(spectra, (inverse_.ravel(), bands), list(weight.values()))
+        else:
+            dense = np.asarray(weight, dtype=np.float64)
+            pixels = np.argwhere(dense.any(axis=2))
+            spectra = dense[pixels[:, 0], pixels[:, 1]]
+        alone: dict[tuple[int, int, int], float] = {}
+        if len(self.restored):
+            spectra, alone = self._apart(pixels, spectra)
+        return (pixels[:, 0], pixels[:, 1]), spectra, alone
+
+    def _apart(
+        self, pixels: np.ndarray, spectra: np.ndarray
+    ) -> tuple[np.ndarray, dict[tuple[int, int, int], float]]:
+        position = {(int(r), int(c)): i for i, (r, c) in enumerate(pixels)}
+        spectra = spectra.copy()
+        alone = {}
+        for r, c, v in self.restored.tolist():
+            i = position.get((r, c))
+            if i is not None and spectra[i, v] != 0:
+                alone[(r, c, v)] = float(spectra[i, v])
+                spectra[i, v] = 0.0
+        return spectra, alone
+
+    def _own_covariance(self, parts: list) -> np.ndarray:
+        n = len(parts)
+        cov = np.zeros((n, n))
+        if not (self.own_inside.any() or self.own_outside.any() or len(self.restored)):
+            return cov
+        maps = [_own_map(part, self.own_inside, self.own_outside) for part in parts]
+        for i in range(n):
+            for j in range(i, n):
+                common = maps[i].keys() & maps[j].keys()
+                cov[i, j] = cov[j, i] = sum(float(maps[i][key] @ maps[j][key]) for key in common)
+        return cov
+
+    def spectral_covariance(self, row: int, col: int) -> np.ndarray:
+        """Return the (P, P) error covariance of a pixel."""
+        weights = np.zeros(self.box.shape)
+        weights[row, col] = 1.0
+        return self.region_covariance(weights)
+
+    def region_covariance(self, weights: np.ndarray) -> np.ndarray:
+        """Return the (P, P) error covariance of Σ weights · spectrum, weights (row, col)."""
+        weights = np.asarray(weights, dtype=np.float64)
+        k, bands = self.basis.shape[1], len(self.basis)
+        labels = np.where(weights != 0, 0, -1)
+        inside = np.zeros((k, k))
+        for view, window, _, along, flat in support_shares(self.views, self.box, labels, weights):
+            V = view.directions[window].astype(np.float64)
+            part = (along - flat[:, None])[:, None, :] * V
+            inside += np.einsum("pkr,plr->kl", part, V) + flat.sum() * np.eye(k)
+        inside += np.sum(weights**2 * self.own_inside) * np.eye(k)
+        beyond = np.sum(np.einsum("yx,yxk->k", weights, self.loading) ** 2)
+        beyond += np.sum(weights**2 * self.own_outside)
+        rest = np.eye(bands) - self.basis @ self.basis.T
+        return self._with_restored(self.basis @ inside @ self.basis.T + beyond * rest, weights)
+
+    def _with_restored(self, cov: np.ndarray, weights: np.ndarray) -> np.ndarray:
+        """Return the covariance where a pixel alone is asked for and some of it is observation."""
+        touched = np.flatnonzero(weights)
+        if len(touched) != 1 or not len(self.restored):
+            return cov
+        row, col = np.unravel_index(touched[0], weights.shape)
+        mine = self.restored[(self.restored[:, 0] == row) & (self.restored[:, 1] == col), 2]
+        cov = cov.copy()
+        cov[mine], cov[:, mine] = 0.0, 0.0
+        cov[mine, mine] = weights[row, col] ** 2
+        return cov
+
+    def band_covariance(
+        self, first: np.ndarray, second: np.ndarray, run: Run = _in_turn
+    ) -> np.ndarray:
+        """Return (row, col, n) covariances of combinations (n, P) of bands at every pixel."""
+        a, b = (np.asarray(rows, dtype=np.float64) for rows in (first, second))
+        a_in, b_in = a @ self.basis, b @ self.basis
+        cov = variance_along(self.views, self.box, a_in, b_in, run).astype(np.float64)
+        both = np.einsum("nk,nk->n", a_in, b_in)
+        beyond = np.einsum("np,np->n", a, b) - both
+        rest = np.einsum("yxk,yxk->yx", self.loading, self.loading) + self.own_outside
+        cov += self.own_inside[..., None] * both + rest[..., None] * beyond
+        for r, c in np.unique(self.restored[:, :2], axis=0).tolist():
+            pixel = self.spectral_covariance(r, c)
+            cov[r, c] = np.einsum("np,pq,nq->n", a, pixel, b)
+        return cov
+
+    def support_covariance(
+        self,
+        labels: np.ndarray,
+        count: int,
+        weights: np.ndarray,
+        first: np.ndarray,
+        second: np.ndarray,
+    ) -> np.ndarray:
+        """Return (count, n) covariances of combinations (n, P) of bands, summed over supports.
+
+        Parameters
+        ----------
+        labels
+            (row, col) number of the support of each pixel, −1 for none.
+        weights
+            (row, col) weight of each pixel in its support.
+        """
+        a, b = (np.asarray(rows, dtype=np.float64) for rows in (first, second))
+        a_in, b_in = (rows @ self.basis for rows in (a, b))
+        both = np.einsum("nk,nk->n", a_in, b_in)
+        out = np.zeros((count, len(a)))
+        for view, window, label, along, flat in support_shares(
+            self.views, self.box, labels, weights
+        ):
+            used, where = np.unique(window, return_inverse=True)
+            product = np.matmul(a_in, view.directions[used]) * np.matmul(
+                b_in, view.directions[used]
+            )
+            part = np.einsum("pr,pnr->pn", along - flat[:, None], product[where])
+            np.add.at(out, label, part + flat[:, None] * both)
+        valid = labels >= 0
+        index, w = labels[valid], np.asarray(weights, dtype=np.float64)[valid]
+        loads = np.zeros((count, self.loading.shape[2]))
+        np.add.at(loads, index, w[:, None] * self.loading[valid])
+        rest = np.sum(loads**2, axis=1)
+        rest += np.bincount(index, w**2 * self.own_outside[valid], minlength=count)
+        own = np.bincount(index, w**2 * self.own_inside[valid], minlength=count)
+        return out + own[:, None] * both + rest[:, None] * (np.einsum("np,np->n", a, b) - both)
+
+    def draws(
+        self, count: int, rng: np.random.Generator, rows: slice, cols: slice
+    ) -> Iterator[np.ndarray]:
+        """Yield ``count`` samples (rows, cols, P) of the error."""
+        k, bands = self.basis.shape[1], len(self.basis)
+        for _ in range(count):
+            images = [_sample(view, rng) for view in self.views]
+            inside = np.stack(
+                [pixel_sum(self.views, self.box, [x[:, i] for x in images]) for i in range(k)],
+                axis=2,
+            ).astype(np.float64)
+            inside += np.sqrt(self.own_inside)[..., None] * rng.standard_normal(inside.shape)
+            beyond = self.loading @ rng.standard_normal((k, bands))
+            if self.own_outside.any():
+                white = rng.standard_normal((*self.box.shape, bands))
+                beyond = beyond + np.sqrt(self.own_outside)[..., None] * white
+            beyond = beyond - (beyond @ self.basis) @ self.basis.T
+            sample = inside @ self.basis.T + beyond
+            r, c, v = self.restored.T
+            sample[r, c, v] = rng.standard_normal(len(r))
+            yield sample[rows, cols]
+
+    def to_arrays(self) -> dict[str, np.ndarray]:
+        """Return everything as arrays by name, for a file or another process."""
+        box = self.box
+        arrays = {
+            "box": np.array([box.top, box.bottom, box.left, box.right]),
+            "basis": self.basis,
+            "loading": self.loading.astype(np.float32),
+            "own_inside": self.own_inside.astype(np.float32),
+            "own_outside": self.own_outside.astype(np.float32),
+            "restored": self.restored,
+            "view_size": np.array([view.size for view in self.views]),
+        }
+        for i, view in enumerate(self.views):
+            for name in ("corner", "directions", "rank", "kept", "dropped", "weight"):
+                arrays[f"view_{name}_{i}"] = getattr(view, name)
+        return arrays
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> SpatialErrors:
+        """Return the error model that `to_arrays` wrote."""
+        names = ("corner", "directions", "rank", "kept", "dropped", "weight")
+        views = [
+            View(int(size), *(np.asarray(arrays[f"view_{name}_{i}"]) for name in names))
+            for i, size in enumerate(arrays["view_size"])
+        ]
+        plain = ("loading", "own_inside", "own_outside", "restored")
+        return cls(
+            box=Box(*(int(n) for n in arrays["box"])),
+            basis=np.asarray(arrays["basis"]),
+            views=views,
+            **{name: np.asarray(arrays[name]) for name in plain},
+        )
+
+    @classmethod
+    def merged(cls, parts: Sequence[SpatialErrors]) -> SpatialErrors:
+        """Return the error model of several regions that do not overlap as that of their union.
+
+        A window over two regions is one window: its weights are joined.
+        """
+        box = parts[0].box
+        for part in parts[1:]:
+            box = box.union(part.box)
+        k = parts[0].basis.shape[1]
+        maps = [np.zeros((*box.shape, k)), np.zeros(box.shape), np.zeros(box.shape)]
+        restored = []
+        for part in parts:
+            at = part.box.within(box)
+            for whole, piece in zip(
+                maps, (part.loading, part.own_inside, part.own_outside), strict=True
+            ):
+                whole[at] = piece
+            shift = (part.box.top - box.top, part.box.left - box.left, 0)
+            restored.append(part.restored + np.array(shift))
+        views = merged([view for part in parts for view in part.views])
+        return cls(box, parts[0].basis, views, *maps, np.concatenate(restored))
+
+
+def _sample(view: View, rng: np.random.Generator) -> np.ndarray:
+    """Return (windows, k, rows, cols) √ω S_a^½ g, with g white."""
+    count, k, padded = view.directions.shape
+    r, c = view.side
+    along = rng.standard_normal((count, padded, r, c), dtype=np.float32) * np.sqrt(view.kept)
+    flat = rng.standard_normal((count, k, r, c), dtype=np.float32)
+    flat *= np.sqrt(view.dropped)[:, None]
+    V, Vt = view.directions, view.directions.transpose(0, 2, 1)
+    along = inverse(along).reshape(count, padded, -1)
+    flat = inverse(flat).reshape(count, k, -1)
+    image = flat + np.matmul(V, along - np.matmul(Vt, flat))
+    return image.reshape(count, k, r, c) * np.sqrt(view.weight)[:, None]
+
+
+def _own_map(part: tuple, inside: np.ndarray, outside: np.ndarray) -> dict:
+    """Return, by pixel or restored element, a vector whose products are the own-noise covariance."""
+    (rows, cols), z, beyond, alone = part
+    result = {}
+    for i, (r, c) in enumerate(zip(rows.tolist(), cols.tolist(), strict=True)):
+        if inside[r, c] or outside[r, c]:
+            result[(r, c)] = np.concatenate(
+                [np.sqrt(inside[r, c]) * z[i], np.sqrt(outside[r, c]) * beyond[i]]
+            )
+    for key, weight in alone.items():
+        result[key] = np.array([weight])
+    return result

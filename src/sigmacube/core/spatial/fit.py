@@ -1,0 +1,180 @@
+r"""One window: local directions, shrunk spatial frequencies, twice.
+
+A window of n pixels holds z (n, k), unit noise. Its principal directions V (k, r) above the noise
+edge give r images X = zV; C = Φ X Φᵀ / √N(f) are their coefficients, again of unit noise.
+
+First round: with p the mean of C² and of its 3 × 3 surroundings, h = (1 − τ/p)₊. Second round: with
+λ the squared coefficients of the first estimate, h = λ / (λ + 1). The mean of a window is kept,
+h = 1. The estimate of the window is x̂ = Φᵀ(√N h C)Φ Vᵀ.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from sigmacube.core.spatial.transform import forward, inverse, neighbour_power, rings
+from sigmacube.core.spatial.transform import spread as spread_power
+
+__all__ = ["BINS", "Fits", "cut", "fit_windows", "first_shrinkage", "project", "residuals",
+           "second_shrinkage", "weights"]  # fmt: skip
+
+THRESHOLD = 2.0
+BINS = 14
+_FIRST, _LAST = math.log(0.02), math.log(200.0)
+_PER_BIN = (BINS - 2) / (_LAST - _FIRST)
+POWER = 3
+
+
+@dataclass(frozen=True, eq=False)
+class Fits:
+    """Some windows of one size whose ranks are padded to the same R."""
+
+    size: int
+    """Which of the sizes."""
+    index: np.ndarray
+    """(windows, 2) row and column of the window in the grid of that size."""
+    corner: np.ndarray
+    """(windows, 2) first pixel in the scene."""
+    rank: np.ndarray
+    """(windows,) kept directions r."""
+    left: np.ndarray
+    """(windows,) mean square per coefficient of the directions that were dropped."""
+    directions: np.ndarray
+    """(windows, k, R) V, zero beyond r."""
+    coefficients: np.ndarray
+    """(windows, R, rows, cols) C, unit noise."""
+    leverage: np.ndarray
+    """(windows, rows, cols) Σ_i U_ui², the error that V itself brings to every other direction."""
+    classes: np.ndarray
+    """(windows, R, rows, cols) uint8: ring and power of the neighbours in frequency."""
+
+    def part(self, chosen: np.ndarray) -> Fits:
+        """Return some of the windows."""
+        if chosen.all():
+            return self
+        names = ("index", "corner", "rank", "left", "directions", "coefficients", "leverage",
+                 "classes")  # fmt: skip
+        return replace(self, **{name: getattr(self, name)[chosen] for name in names})
+
+    @property
+    def kept(self) -> np.ndarray:
+        """(windows, R, 1, 1) whether a component is one of the kept directions."""
+        padded = self.directions.shape[2]
+        return (np.arange(padded) < self.rank[:, None])[:, :, None, None]
+
+    @property
+    def side(self) -> tuple[int, int]:
+        """Rows and columns of a window."""
+        r, c = self.leverage.shape[1:]
+        return r, c
+
+
+def cut(image: np.ndarray, corner: np.ndarray, side: tuple[int, int]) -> np.ndarray:
+    """Return (windows, rows, cols, k) copies of the windows at corners of an image."""
+    view = np.lib.stride_tricks.sliding_window_view(image, side, axis=(0, 1))
+    return np.ascontiguousarray(np.moveaxis(view[corner[:, 0], corner[:, 1]], 1, 3))
+
+
+def fit_windows(
+    size: int,
+    index: np.ndarray,
+    corner: np.ndarray,
+    z: np.ndarray,
+    edge: float,
+    noise_power: np.ndarray,
+) -> list[Fits]:
+    """Return the fits of windows z (windows, rows, cols, k), in groups of equal padded rank."""
+    count, r, c, k = z.shape
+    flat = z.reshape(count, r * c, k)
+    values, vectors = np.linalg.eigh(np.matmul(flat.transpose(0, 2, 1), flat))
+    values, vectors = values[:, ::-1], vectors[:, :, ::-1]
+    rank = np.count_nonzero(values > edge**2, axis=1)
+    dropped = np.where(np.arange(k) >= rank[:, None], values, 0.0).sum(axis=1)
+    left = dropped / np.maximum((k - rank) * r * c, 1)
+    padded = np.minimum(_pad(rank), k)
+    groups = []
+    for R in np.unique(padded).tolist():
+        mine = np.flatnonzero(padded == R)
+        kept = np.arange(R) < rank[mine, None]
+        directions = vectors[mine, :, :R] * kept[:, None]
+        single = directions.astype(np.float32)
+        images = np.matmul(
+            single.transpose(0, 2, 1), flat[mine].astype(np.float32).transpose(0, 2, 1)
+        ).reshape(len(mine), R, r, c)
+        scale = np.where(kept, 1 / np.where(kept, values[mine, :R], 1.0), 0.0)
+        leverage = np.matmul(
+            scale.astype(np.float32)[:, None], (images * images).reshape(len(mine), R, r * c)
+        ).reshape(len(mine), r, c)
+        coefficients = forward(images) / np.sqrt(noise_power).astype(np.float32)
+        groups.append(
+            Fits(size, index[mine], corner[mine], rank[mine], left[mine], single, coefficients,
+                 leverage, _classes(coefficients))
+        )  # fmt: skip
+    return groups
+
+
+def _pad(rank: np.ndarray) -> np.ndarray:
+    """Return the next of 2, 4, 8, 12, 16, 20, ... for every rank."""
+    return np.where(rank <= 2, 2, 4 * ((rank + 3) // 4))
+
+
+def _classes(coefficients: np.ndarray) -> np.ndarray:
+    """Return ring · bins + bin of the mean power of a coefficient's neighbours.
+
+    The coefficient itself has no part in its class, so the class is independent of its own noise.
+    """
+    _, around = neighbour_power(coefficients * coefficients)
+    bins = np.clip((np.log(np.maximum(around, 1e-6)) - _FIRST) * _PER_BIN + 1, 0, BINS - 1)
+    ring = (rings(coefficients.shape[2:]) * BINS).astype(np.uint8)  # type: ignore[arg-type]
+    return bins.astype(np.uint8) + ring
+
+
+def first_shrinkage(fits: Fits) -> np.ndarray:
+    """Return h (windows, R, rows, cols) = (1 − τ/p)₊ from the coefficients themselves."""
+    power = fits.coefficients * fits.coefficients
+    around, _ = neighbour_power(power)
+    pooled = np.float32(0.5) * (power + around)
+    h = np.maximum(1 - np.float32(THRESHOLD) / np.maximum(pooled, np.float32(1e-6)), 0)
+    return _with_mean(h, fits)
+
+
+def second_shrinkage(fits: Fits, pilot: np.ndarray, noise_power: np.ndarray) -> np.ndarray:
+    """Return h = λ / (λ + 1) from the windows of a first estimate (windows, rows, cols, k)."""
+    power = project(fits, pilot) ** 2 / noise_power.astype(np.float32)
+    return _with_mean(power / (power + 1), fits)
+
+
+def _with_mean(h: np.ndarray, fits: Fits) -> np.ndarray:
+    h[:, :, 0, 0] = 1
+    h *= fits.kept
+    return h
+
+
+def project(fits: Fits, windows: np.ndarray) -> np.ndarray:
+    """Return the coefficients (windows, R, rows, cols) of other data along the kept directions."""
+    count, r, c, k = windows.shape
+    flat = windows.reshape(count, r * c, k).transpose(0, 2, 1)
+    return forward(np.matmul(fits.directions.transpose(0, 2, 1), flat).reshape(count, -1, r, c))
+
+
+def residuals(
+    fits: Fits, h: np.ndarray, windows: np.ndarray, noise_power: np.ndarray
+) -> np.ndarray:
+    """Return x̂ − z (windows, rows, cols, k): the estimate of each window less its data."""
+    count, r, c, k = windows.shape
+    shrunk = inverse(h * fits.coefficients * np.sqrt(noise_power).astype(np.float32))
+    flat = shrunk.reshape(count, -1, r * c).transpose(0, 2, 1)
+    return np.matmul(flat, fits.directions.transpose(0, 2, 1)).reshape(windows.shape) - windows
+
+
+def weights(fits: Fits, h: np.ndarray, noise_power: np.ndarray) -> np.ndarray:
+    """Return t⁻³ (windows, rows, cols), t_u = Σ_i q_ui + a_u (k − r), the claimed error there."""
+    k = fits.directions.shape[1]
+    trace = h.sum(axis=1, keepdims=True) * noise_power.astype(np.float32)
+    claimed = spread_power(trace)[:, 0]
+    claimed += fits.leverage * (k - fits.rank).astype(np.float32)[:, None, None]
+    lowest = np.float32(0.1 * k / (claimed.shape[1] * claimed.shape[2]))
+    return np.maximum(claimed, lowest) ** np.float32(-POWER)

@@ -1,0 +1,99 @@
+"""Power of the noise at each spatial frequency, from directions that hold no signal."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+
+from sigmacube.core.rank import noise_edge
+from sigmacube.core.spatial.geometry import Block, Box, Windows
+from sigmacube.core.spatial.smoothing import Run
+from sigmacube.core.spatial.subspace import blocks, tiles
+from sigmacube.core.spatial.transform import forward
+
+__all__ = ["coloured_edge", "colour", "noise_power"]
+
+MOST_BLOCKS = 12
+MOST_DIRECTIONS = 48
+FEWEST_DIRECTIONS = 4
+# The scatter of N(f) in units of its sampling error, above which noise is not taken for white.
+WHITE = 1.35
+
+
+def noise_power(
+    block: Block,
+    shape: tuple[int, int, int],
+    total: np.ndarray,
+    count: float,
+    sizes: tuple[Windows, ...],
+    run: Run,
+) -> tuple[np.ndarray, ...]:
+    """Return N(f) (rows, cols) for every size of window, mean one.
+
+    The weakest half of the scene's spectral directions (48 at most) is noise; the mean power of
+    their cosine coefficients over tiles and directions is N(f). Where its scatter is no more than
+    sampling gives, noise is white and N is one.
+    """
+    flat = tuple(np.ones(windows.side) for windows in sizes)
+    values, vectors = np.linalg.eigh(total)
+    weak = vectors[:, : min(shape[2] // 2, MOST_DIRECTIONS)]
+    weak = weak[:, values[: weak.shape[1]] < 1.5 * count]
+    if weak.shape[1] < FEWEST_DIRECTIONS or min(shape[:2]) < 2:
+        return flat
+    every = blocks(shape[:2])
+    chosen = every[:: max(-(-len(every) // MOST_BLOCKS), 1)]
+    sides = [windows.side for windows in sizes]
+    sums = run(partial(_power_in, block, weak, sides), chosen)
+    powers = []
+    for i, ones in enumerate(flat):
+        number = sum(part[i][1] for part in sums)
+        power = np.sum([part[i][0] for part in sums], axis=0)
+        power = power / max(power.mean(), 1e-300)
+        scatter = np.mean((power - 1) ** 2) * number / 2
+        powers.append(power if number > 0 and scatter > WHITE else ones)
+    return tuple(powers)
+
+
+def _power_in(
+    block: Block, weak: np.ndarray, sides: list[tuple[int, int]], box: Box
+) -> list[tuple[np.ndarray, int]]:
+    """Return the summed power (rows, cols) of a block's tiles, and how many images it holds.
+
+    Tiles with a missing element are left out.
+    """
+    y, kept = block(*box.slices)
+    image = (y @ weak).astype(np.float32)
+    whole = None if kept is None else kept.all(axis=2).astype(np.float32)[..., None]
+    result = []
+    for r, c in sides:
+        part = np.zeros((0, r * c, weak.shape[1]), dtype=np.float32)
+        if image.shape[0] >= r and image.shape[1] >= c:
+            part = tiles(image, (r, c))
+            if whole is not None:
+                part = part[tiles(whole, (r, c)).all(axis=(1, 2))]
+        images = part.transpose(0, 2, 1).reshape(len(part), weak.shape[1], r, c)
+        power = np.square(forward(np.ascontiguousarray(images))).sum(axis=(0, 1), dtype=np.float64)
+        result.append((power, images.shape[0] * images.shape[1]))
+    return result
+
+
+def colour(power: np.ndarray) -> float:
+    """Return κ = mean N² / (mean N)², 1 for white noise."""
+    return float(np.mean(power**2) / np.mean(power) ** 2)
+
+
+def coloured_edge(power: np.ndarray, k: int) -> float:
+    """Return the largest singular value to expect of noise in a window, n pixels by k directions.
+
+    White noise: Tracy–Widom. Otherwise √N(f) times white noise is drawn, with a fixed seed, and the
+    edge rises as the largest singular value does.
+    """
+    n = power.size
+    edge = noise_edge(max(n, 2), k)
+    if np.all(power == 1):
+        return edge
+    white = np.random.default_rng(0).standard_normal((16, n, k))
+    top = np.linalg.norm(white, ord=2, axis=(1, 2)).mean()
+    raised = np.linalg.norm(white * np.sqrt(power).reshape(-1, 1), ord=2, axis=(1, 2)).mean()
+    return float(edge * raised / top)

@@ -1,0 +1,219 @@
+"""Estimate, variance and error model of one region of a scene."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from sigmacube.core.spatial.errors import SpatialErrors
+from sigmacube.core.spatial.geometry import Block, Box, covering_box, grow
+from sigmacube.core.spatial.missing import HALO, Holes, find_holes, start
+from sigmacube.core.spatial.model import SpatialModel
+from sigmacube.core.spatial.risk import smooth_spread
+from sigmacube.core.spatial.smoothing import Plan, Run, Smoothed, first_round, second_round
+from sigmacube.core.spatial.subspace import project
+from sigmacube.core.spatial.unexplained import given_back, lines
+from sigmacube.core.spatial.variance import element_variance
+from sigmacube.core.spatial.views import View, look, pixel_sum, scaled, shares, trace
+
+__all__ = ["SpatialPart", "smooth_region"]
+
+# Times that missing elements are filled anew with the first estimate.
+FILLINGS = 3
+
+
+@dataclass(frozen=True, eq=False)
+class SpatialPart:
+    """Estimate and error of a region, in units of the noise."""
+
+    estimate: np.ndarray
+    """(row, col, P)."""
+    variance: np.ndarray | None
+    """(row, col, P), None where no uncertainty was asked for."""
+    ranks: tuple[np.ndarray, ...]
+    """Per size of window, (windows, 3): row and column in the grid of that size, and rank."""
+    unexplained: list[tuple[int, int]]
+    """(row, col) in the scene of pixels that no window explains."""
+    errors: SpatialErrors | None
+    """Error model of the region."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Data:
+    """Coefficients of a part of the scene."""
+
+    box: Box
+    z: np.ndarray
+    holes: Holes | None
+
+
+def smooth_region(
+    block: Block,
+    model: SpatialModel,
+    rows: tuple[int, int],
+    cols: tuple[int, int],
+    *,
+    run: Run,
+    uncertainty: bool = True,
+) -> SpatialPart:
+    """Return the estimate of a region of the scene, and its error.
+
+    Parameters
+    ----------
+    block
+        Whitened values of any part of the scene, see `Block`. A halo around the region is read.
+    model
+        What the whole scene knows, by `survey`.
+    rows, cols
+        First and last + 1 of the region.
+    run
+        ``run(function, items)``, a map that may run in parallel and keeps the order.
+    uncertainty
+        False leaves out variance and error model, and does not look for unexplained pixels.
+
+    Returns
+    -------
+    SpatialPart
+        Equal to the last bit however the scene is cut into regions.
+    """
+    core = Box(*rows, *cols)
+    wide = grow(core, 1, model.shape[:2])
+    plan = Plan(model.sizes, model.noise_power, model.edges)
+    data = _coefficients(block, model, plan, wide, run)
+    smoothed = second_round(data.z, data.box, wide, plan, run)
+    ranks = _ranks(smoothed, len(plan.sizes))
+    inside = core.within(wide)
+    if not uncertainty:
+        return SpatialPart(_bands(smoothed.estimate[inside], model, core), None, ranks, [], None)
+    views = _views(model, plan, smoothed, data, wide, core)
+    return _finish(block, model, core, data, smoothed.estimate[inside], views, ranks, run)
+
+
+def _finish(
+    block: Block,
+    model: SpatialModel,
+    core: Box,
+    data: _Data,
+    coefficients: np.ndarray,
+    views: list[View],
+    ranks: tuple[np.ndarray, ...],
+    run: Run,
+) -> SpatialPart:
+    """Return the part with what no window explains given back."""
+    basis, z = model.basis, data.z[core.within(data.box)]
+    y, kept = _read(block, core)
+    residual = y - _bands(z, model, core)
+    if kept is not None:
+        residual *= kept
+    f_in, f_out = _shares(model, core, views, z - coefficients, residual, kept)
+    views = scaled(views, core, 1 - f_in)
+    coefficients = coefficients + f_in[..., None] * (z - coefficients)
+    estimate = _bands(coefficients, model, core) + f_out[..., None] * residual
+    loading = (z * np.sqrt(model.strength)) * np.sqrt(1 - f_out)[..., None]
+    beyond = np.einsum("yxk,yxk->yx", loading, loading) + f_out
+    variance = element_variance(views, core, basis, beyond, run)
+    variance += (f_in[..., None] * model.band_share).astype(np.float32)
+    if kept is not None:
+        variance = np.where(kept, variance, variance / np.maximum(1 - variance, 0.1))
+    left = y - estimate if kept is None else (y - estimate) * kept
+    restored = lines(left.astype(np.float32), variance)
+    at = tuple(restored.T)
+    estimate[at], variance[at] = y[at], 1.0
+    errors = SpatialErrors(core, basis, views, loading, f_in, f_out, restored)
+    odd = np.argwhere((f_in > 0) | (f_out > 0))
+    listed = [(int(r) + core.top, int(c) + core.left) for r, c in odd]
+    return SpatialPart(estimate, variance, ranks, listed, errors)
+
+
+def _shares(
+    model: SpatialModel,
+    core: Box,
+    views: list[View],
+    inside: np.ndarray,
+    outside: np.ndarray,
+    kept: np.ndarray | None,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the shares of the residual inside and outside the subspace to give back."""
+    k, bands = inside.shape[2], outside.shape[2]
+    claimed = pixel_sum(views, core, [view.weight * trace(view) for view in views])
+    seen = np.ones(core.shape) if kept is None else kept.mean(axis=2)
+    freedom = np.maximum(k * seen - claimed, 0.5)
+    f_in = given_back(np.sum(inside**2, axis=2), freedom, model.residual_scale[0])
+    f_out = np.zeros(core.shape)
+    if bands > k:
+        freedom = np.maximum((bands - k) * seen, 0.5)
+        f_out = given_back(np.sum(outside**2, axis=2), freedom, model.residual_scale[1])
+    lost = seen < 0.2
+    return np.where(lost, 0, f_in), np.where(lost, 0, f_out)
+
+
+def _views(
+    model: SpatialModel, plan: Plan, smoothed: Smoothed, data: _Data, wide: Box, core: Box
+) -> list[View]:
+    """Return the views of a region, scaled by the spread of windows and by what is missing."""
+    views = look(smoothed, wide, plan.sizes, model.noise_power, model.risk)
+    label = np.searchsorted(model.spread_bounds, smooth_spread(smoothed.spread))
+    factor = np.zeros(wide.shape)
+    factor[core.within(wide)] = model.spread_factor[label][core.within(wide)]
+    views = scaled(views, wide, factor)
+    if data.holes is None:
+        return views
+    return [_less_seen(view, data.box, data.holes.share) for view in views]
+
+
+def _less_seen(view: View, box: Box, share: np.ndarray) -> View:
+    """Return a view with larger weights where little was observed.
+
+    With α the share of the pixel that was observed, a claimed error q becomes q / (1 − (1 − α) q),
+    and all errors of a window grow by one over its mean share.
+    """
+    r, c = view.side
+    at = view.corner - (box.top, box.left)
+    windows = np.lib.stride_tricks.sliding_window_view(share, (r, c))[at[:, 0], at[:, 1]]
+    kept, _ = shares(view)
+    less = kept / np.maximum(1 - (1 - windows)[:, None] * kept, 0.15)
+    total = np.maximum(kept.sum(axis=1), 1e-9)
+    growth = less.sum(axis=1) / total / np.maximum(windows.mean(axis=(1, 2), keepdims=True), 0.1)
+    return replace(view, weight=(view.weight * growth).astype(np.float32))
+
+
+def _coefficients(block: Block, model: SpatialModel, plan: Plan, wide: Box, run: Run) -> _Data:
+    """Return z on all windows that are needed, missing elements filled."""
+    need = covering_box(plan.sizes, covering_box(plan.sizes, wide))
+    if not model.missing:
+        y, _ = _read(block, need)
+        return _Data(need, project(y, model.basis, need.left), None)
+    boxes = [need]
+    for _ in range(FILLINGS):
+        boxes.append(covering_box(plan.sizes, boxes[-1]))
+    outer = grow(boxes[-1], HALO, model.shape[:2])
+    y, kept = _read(block, outer)
+    seen = project(y, model.basis, outer.left)
+    if kept is None or kept.all():
+        return _Data(need, np.ascontiguousarray(seen[need.within(outer)]), None)
+    holes = find_holes(kept, model.basis)
+    inside = boxes[-1].within(outer)
+    z = np.ascontiguousarray(start(seen, holes)[inside])
+    for box, inner in zip(boxes[:0:-1], boxes[-2::-1], strict=True):
+        pilot, _ = first_round(z, box, inner, plan, run)
+        part = holes.part(inner.within(outer))
+        z = part.fill(np.ascontiguousarray(seen[inner.within(outer)]), pilot)
+    return _Data(need, z, holes.part(need.within(outer)))
+
+
+def _read(block: Block, box: Box) -> tuple[np.ndarray, np.ndarray | None]:
+    y, kept = block(*box.slices)
+    return y, None if kept is None or kept.all() else kept
+
+
+def _bands(coefficients: np.ndarray, model: SpatialModel, box: Box) -> np.ndarray:
+    """Return ẑ Bᵀ (row, col, P), in products of one shape."""
+    return project(coefficients, np.ascontiguousarray(model.basis.T), box.left)
+
+
+def _ranks(smoothed: Smoothed, sizes: int) -> tuple[np.ndarray, ...]:
+    parts: list[list[np.ndarray]] = [[] for _ in range(sizes)]
+    for fits in smoothed.fits:
+        parts[fits.size].append(np.column_stack([fits.index, fits.rank]))
+    return tuple(np.concatenate(part) for part in parts)

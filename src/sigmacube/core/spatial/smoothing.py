@@ -1,0 +1,186 @@
+"""All windows of a part of the scene, averaged: two rounds over two sizes of windows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from sigmacube.core.spatial.fit import (
+    Fits,
+    cut,
+    first_shrinkage,
+    fit_windows,
+    residuals,
+    second_shrinkage,
+    weights,
+)
+from sigmacube.core.spatial.geometry import Box, Windows, covering_box
+
+__all__ = ["Plan", "Run", "Smoothed", "first_round", "second_round"]
+
+Run = Callable[..., list[Any]]
+"""``run(function, items)``, a map that may run in parallel and keeps the order."""
+
+# Windows of a chunk start in about this many rows of pixels. Chunks are anchored to the scene, since
+# they set the order in which windows are added up.
+CHUNK_ROWS = 16
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """What windows need to know: their grids, the noise at each frequency, the noise edge."""
+
+    sizes: tuple[Windows, ...]
+    noise_power: tuple[np.ndarray, ...]
+    edges: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class Smoothed:
+    """The average of windows over a box."""
+
+    estimate: np.ndarray
+    """(rows, cols, k) float64."""
+    spread: np.ndarray
+    """(rows, cols) weighted mean square of the windows' estimates around their mean."""
+    fits: list[Fits]
+    """All windows over the box, in the order of adding up."""
+    weights: list[np.ndarray]
+    """Their raw weights (windows, rows, cols)."""
+
+
+@dataclass(frozen=True)
+class _Chunk:
+    size: int
+    windows: Box
+
+
+def _chunks(plan: Plan, core: Box) -> list[_Chunk]:
+    """Return the windows that cover a box, a few rows of windows at a time."""
+    chunks = []
+    for size, windows in enumerate(plan.sizes):
+        need = windows.over(core)
+        rows = max(CHUNK_ROWS // windows.rows.size, 1)
+        for top in range(need.top // rows * rows, need.bottom, rows):
+            part = (max(top, need.top), min(top + rows, need.bottom))
+            chunks.append(_Chunk(size, Box(*part, need.left, need.right)))
+    return chunks
+
+
+def _fit_chunk(z: np.ndarray, box: Box, plan: Plan, chunk: _Chunk) -> list[Fits]:
+    windows = plan.sizes[chunk.size]
+    part = chunk.windows
+    i, j = np.mgrid[part.top : part.bottom, part.left : part.right]
+    index = np.stack([i.ravel(), j.ravel()], axis=1)
+    corner = np.stack([windows.rows.starts[index[:, 0]], windows.cols.starts[index[:, 1]]], axis=1)
+    data = cut(z, corner - (box.top, box.left), windows.side)
+    return fit_windows(
+        chunk.size, index, corner, data, float(plan.edges[chunk.size]), plan.noise_power[chunk.size]
+    )
+
+
+def _average_chunk(
+    z: np.ndarray, box: Box, pilot: np.ndarray | None, plan: Plan, fits: list[Fits]
+) -> tuple[Box, np.ndarray, list[np.ndarray]]:
+    """Return the box of a chunk, Σω(x̂ − z), Σω and Σω‖x̂ − z‖² on it, and the weights ω."""
+    size = fits[0].size
+    windows, noise = plan.sizes[size], plan.noise_power[size]
+    low = np.min([f.corner.min(axis=0) for f in fits], axis=0)
+    high = np.max([f.corner.max(axis=0) for f in fits], axis=0) + windows.side
+    span = Box(int(low[0]), int(high[0]), int(low[1]), int(high[1]))
+    total = np.zeros((*span.shape, z.shape[2] + 2), dtype=np.float32)
+    coverage = windows.coverage(span).astype(np.float32)
+    kept = []
+    for group in fits:
+        local = group.corner - (box.top, box.left)
+        data = cut(z, local, windows.side)
+        h = first_shrinkage(group) if pilot is None else second_shrinkage(
+            group, cut(pilot, local, windows.side), noise)  # fmt: skip
+        omega = weights(group, h, noise)
+        omega /= cut(coverage[..., None], group.corner - low, windows.side)[..., 0]
+        part = residuals(group, h, data, noise)
+        _add(total, group.corner - low, part, omega)
+        kept.append(omega)
+    return span, total, kept
+
+
+def _add(total: np.ndarray, corner: np.ndarray, part: np.ndarray, omega: np.ndarray) -> None:
+    """Add windows onto the pixels, one after the other."""
+    count, r, c, k = part.shape
+    values = np.empty((count, r, c, k + 2), dtype=np.float32)
+    np.multiply(part, omega[..., None], out=values[..., :k])
+    values[..., k] = omega
+    np.einsum("ayxk,ayxk->ayx", values[..., :k], part, out=values[..., k + 1])
+    for (y, x), window in zip(corner.tolist(), values, strict=True):
+        total[y : y + r, x : x + c] += window
+
+
+def _averaged(
+    parts: list[tuple[Box, np.ndarray, list[np.ndarray]]], core: Box, k: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the mean of x̂ − z (rows, cols, k) and the spread (rows, cols) over a box."""
+    total = np.zeros((*core.shape, k + 2), dtype=np.float32)
+    for span, part, _ in parts:
+        top, bottom = max(span.top, core.top), min(span.bottom, core.bottom)
+        left, right = max(span.left, core.left), min(span.right, core.right)
+        common = Box(top, bottom, left, right)
+        total[common.within(core)] += part[common.within(span)]
+    mean = total[..., :k] / total[..., k, None]
+    spread = total[..., k + 1] / total[..., k] - np.einsum("yxk,yxk->yx", mean, mean)
+    return mean, np.maximum(spread, 0)
+
+
+def first_round(
+    z: np.ndarray, box: Box, core: Box, plan: Plan, run: Run
+) -> tuple[np.ndarray, list[list[Fits]]]:
+    """Return the first estimate (rows, cols, k) on ``core``, and the fits of its windows.
+
+    Parameters
+    ----------
+    z
+        (rows, cols, k) data on ``box``, which holds all windows that cover ``core``.
+    """
+    single = z.astype(np.float32)
+    chunks = _chunks(plan, core)
+    fits = run(partial(_fit_chunk, z, box, plan), chunks)
+    parts = run(partial(_average_chunk, single, box, None, plan), fits)
+    mean, _ = _averaged(parts, core, z.shape[2])
+    return single[core.within(box)] + mean, fits
+
+
+def second_round(z: np.ndarray, box: Box, core: Box, plan: Plan, run: Run) -> Smoothed:
+    """Return the final estimate on ``core``: shrinkage by the first estimate's coefficients.
+
+    ``z`` on ``box`` must hold all windows over all windows over ``core``.
+    """
+    inner = covering_box(plan.sizes, core)
+    pilot, fits = first_round(z, box, inner, plan, run)
+    single = z[inner.within(box)].astype(np.float32)
+    need = [windows.over(core) for windows in plan.sizes]
+    chosen = [group for group in (_within(groups, need) for groups in fits) if group]
+    parts = run(partial(_average_chunk, single, inner, pilot, plan), chosen)
+    mean, spread = _averaged(parts, core, z.shape[2])
+    return Smoothed(
+        z[core.within(box)] + mean,
+        spread,
+        [group for groups in chosen for group in groups],
+        [omega for _, _, kept in parts for omega in kept],
+    )
+
+
+def _within(groups: list[Fits], need: list[Box]) -> list[Fits]:
+    """Return the windows of a chunk that cover the box in question."""
+    return list(_chosen(groups, need))
+
+
+def _chosen(groups: list[Fits], need: list[Box]) -> Iterator[Fits]:
+    for group in groups:
+        box = need[group.size]
+        i, j = group.index.T
+        inside = (i >= box.top) & (i < box.bottom) & (j >= box.left) & (j < box.right)
+        if inside.any():
+            yield group.part(inside)

@@ -1,0 +1,203 @@
+"""The scene's spectral subspace, by blocks anchored to the scene.
+
+B (P, k) holds the principal directions of the whole scene above its noise edge, and every direction
+that some 20 × 20 tile has above its own edge in what B leaves over: rare materials stay in.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from functools import partial
+
+import numpy as np
+
+from sigmacube.core.rank import noise_edge
+from sigmacube.core.spatial.geometry import Block, Box
+from sigmacube.core.spatial.smoothing import Run
+
+__all__ = ["SEGMENT", "blocks", "gram", "principal", "project", "rare", "strengths", "tiles"]
+
+SIDE = 60
+TILE = 20
+SEGMENT = 32
+BATCH = 16
+ROUNDS = 3
+STARTS = 3
+
+
+def blocks(shape: tuple[int, int]) -> list[Box]:
+    """Return the blocks of 60 × 60 pixels that a survey goes by."""
+    return [
+        Box(top, min(top + SIDE, shape[0]), left, min(left + SIDE, shape[1]))
+        for top in range(0, shape[0], SIDE)
+        for left in range(0, shape[1], SIDE)
+    ]
+
+
+def batches(items: list) -> Iterator[list]:
+    """Yield a few items at a time, so that what they return is bounded."""
+    for start in range(0, len(items), BATCH):
+        yield items[start : start + BATCH]
+
+
+def gram(block: Block, shape: tuple[int, int, int], run: Run) -> tuple[np.ndarray, float, bool]:
+    """Return the (P, P) sum of y yᵀ, the number of pixels with any value, whether some miss.
+
+    With missing values each entry is scaled by how often both bands were seen.
+    """
+    total = np.zeros((shape[2], shape[2]))
+    seen: np.ndarray | None = None
+    count = 0.0
+    for batch in batches(blocks(shape[:2])):
+        for part, pairs, n in run(partial(_gram_of, block), batch):
+            total += part
+            if pairs is not None and seen is None:
+                seen = np.full(total.shape, count)
+            if seen is not None:
+                seen = seen + (n if pairs is None else pairs)
+            count += n
+    if seen is not None:
+        total = total * (count / np.maximum(seen, 1))
+    return total, count, seen is not None
+
+
+def _gram_of(block: Block, box: Box) -> tuple[np.ndarray, np.ndarray | None, float]:
+    y, kept = block(*box.slices)
+    flat = y.reshape(-1, y.shape[2])
+    if kept is None or kept.all():
+        return flat.T @ flat, None, float(len(flat))
+    held = kept.reshape(flat.shape).astype(np.float64)
+    return flat.T @ flat, held.T @ held, float(np.count_nonzero(held.any(axis=1)))
+
+
+def principal(total: np.ndarray, count: float, colour: float = 1.0) -> np.ndarray:
+    """Return the directions (P, k) above the scene's noise edge, one at least.
+
+    Parameters
+    ----------
+    colour
+        mean N² / (mean N)² of the noise's power over spatial frequencies, 1 for white noise. The
+        edge is √M (1 + √(κP/M)).
+    """
+    bands = len(total)
+    values, vectors = np.linalg.eigh(total)
+    ratio = bands / max(count, 1.0)
+    edge = noise_edge(max(int(count), 2), bands)
+    edge *= (1 + math.sqrt(colour * ratio)) / (1 + math.sqrt(ratio))
+    k = max(int(np.count_nonzero(values > edge**2)), 1)
+    return vectors[:, ::-1][:, :k].copy()
+
+
+def rare(
+    block: Block, shape: tuple[int, int, int], basis: np.ndarray, run: Run, colour: float = 1.0
+) -> np.ndarray:
+    """Return the basis with the directions that some tile has above its edge in what is left."""
+    everything = blocks(shape[:2])
+    for _ in range(ROUNDS):
+        if basis.shape[1] >= shape[2]:
+            break
+        found: list[np.ndarray] = []
+        for batch in batches(everything):
+            found += [v for part in run(partial(_rare_in, block, basis, colour, shape), batch)
+                      for v in part]  # fmt: skip
+        if not found:
+            break
+        _, size, rows = np.linalg.svd(np.array(found), full_matrices=False)
+        fresh = rows[size >= min(np.linalg.norm(v) for v in found) * 0.999]
+        fresh = fresh[: shape[2] - basis.shape[1]]
+        basis = np.linalg.qr(np.hstack([basis, fresh.T]))[0]
+    return basis
+
+
+def tiles(image: np.ndarray, side: tuple[int, int]) -> np.ndarray:
+    """Return (tiles, rows · cols, bands): an image cut into whole tiles; the rest is left."""
+    r, c = (min(s, n) for s, n in zip(side, image.shape[:2], strict=True))
+    down, across = image.shape[0] // r, image.shape[1] // c
+    whole = image[: down * r, : across * c].reshape(down, r, across, c, -1)
+    return np.ascontiguousarray(whole.transpose(0, 2, 1, 3, 4)).reshape(down * across, r * c, -1)
+
+
+def _rare_in(
+    block: Block, basis: np.ndarray, colour: float, shape: tuple[int, int, int], box: Box
+) -> list[np.ndarray]:
+    """Return s·v of directions v in a block's tiles that rise above the edge of what B leaves.
+
+    Three vectors, one of them the pixel of the largest residual, after six steps of subspace
+    iteration: what is well above the edge is found, and nothing else matters.
+    """
+    y, _ = block(*box.slices)
+    left = y - (y @ basis) @ basis.T
+    part = tiles(left.astype(np.float32), (TILE, TILE))
+    count, n, bands = part.shape
+    start = np.random.default_rng(0).standard_normal((bands, STARTS - 1)).astype(np.float32)
+    brightest = np.argmax(np.einsum("anp,anp->an", part, part), axis=1)
+    first = part[np.arange(count), brightest][:, :, None]
+    x = np.concatenate([first, np.broadcast_to(start, (count, *start.shape))], axis=2)
+    for _ in range(6):
+        x = np.linalg.qr(x)[0]
+        image = np.matmul(part, x)
+        x = np.matmul(part.transpose(0, 2, 1), image)
+    image = np.matmul(part, np.linalg.qr(x)[0])
+    _, size, turn = np.linalg.svd(image, full_matrices=False)
+    vectors = np.matmul(np.linalg.qr(x)[0], turn.transpose(0, 2, 1))
+    edge = _tile_edge(n, bands - basis.shape[1], shape, colour)
+    return [
+        size[a, i] * vectors[a, :, i].astype(np.float64)
+        for a in range(count)
+        for i in range(size.shape[1])
+        if size[a, i] > edge
+    ]
+
+
+def _tile_edge(n: int, bands: int, shape: tuple[int, int, int], colour: float) -> float:
+    """Return the noise edge of a tile, a little higher where there are many tiles to pass it."""
+    number = max(shape[0] * shape[1] / TILE**2 / 50, 1.0)
+    edge = noise_edge(max(n, 2), max(bands, 1)) * (1 + 0.004 * math.log(number))
+    return edge * (math.sqrt(n) + math.sqrt(colour * bands)) / (math.sqrt(n) + math.sqrt(bands))
+
+
+def strengths(
+    basis: np.ndarray, total: np.ndarray, count: float
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    r"""Return B with its axes by falling strength, g_i / λ_i, and the noise of each direction.
+
+    In units of the noise, β = P/M: a direction of strength x is observed at λ/M = x² + 1 + β +
+    β/x². It errs by g = (1 + x²)/(x² + β) times its leverage; and, chosen by the data, it carries
+    noise along, (λ/M − x² cos²) in all, of which 1/(1 + x²) is taken for signal.
+    """
+    values, turn = np.linalg.eigh(basis.T @ total @ basis)
+    values, basis = np.maximum(values[::-1], 1e-12 * max(values[-1], 1e-300)), basis @ turn[:, ::-1]
+    pixels, bands = max(count, 1.0), len(total)
+    beta = (bands - basis.shape[1]) / pixels
+    excess = values / pixels - 1 - beta
+    root = np.sqrt(np.maximum(excess**2 - 4 * beta, 0))
+    above = excess > 2 * math.sqrt(beta)
+    x2 = np.where(above, np.maximum((excess + root) / 2, 1e-12), 1.0)
+    gain = np.where(above, (1 + x2) / (x2 + beta), 1.5)
+    cos2 = np.clip((x2**2 - beta) / (x2**2 + beta * x2), 0, 1)
+    carried = np.where(above, values / pixels - x2 * cos2 - 1, 2 * beta)
+    noise = 1 + np.clip(carried, 0, 0.2) / np.where(above, 1 + x2, 1.0)
+    return basis, gain / np.maximum(values, pixels), noise
+
+
+def project(values: np.ndarray, matrix: np.ndarray, left: int) -> np.ndarray:
+    """Return values · matrix (row, col, n), in segments of 32 columns anchored to the scene.
+
+    Products of one shape, a pixel always at the same place in them, give the same bits wherever a
+    region begins; ``left`` is the scene's column that the values start at.
+    """
+    rows, cols, inner = values.shape
+    out = np.empty((rows, cols, matrix.shape[1]))
+    for start in range(left // SEGMENT * SEGMENT, left + cols, SEGMENT):
+        low, high = max(start, left), min(start + SEGMENT, left + cols)
+        part = values[:, low - left : high - left]
+        if high - low < SEGMENT:
+            padded = np.zeros((rows, SEGMENT, inner))
+            padded[:, low - start : high - start] = part
+            out[:, low - left : high - left] = np.matmul(padded, matrix)[
+                :, low - start : high - start
+            ]
+        else:
+            out[:, low - left : high - left] = np.matmul(part, matrix)
+    return out
