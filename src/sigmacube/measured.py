@@ -7,9 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from sigmacube.core.errors import Errors
-from sigmacube.core.lowrank.functionals import Weights
-from sigmacube.core.lowrank.regions import SpectralCovariance
+from sigmacube.core.errors import ErrorModel, SpectralCovariance, Weights
 
 __all__ = ["Measured"]
 
@@ -27,7 +25,7 @@ class Measured:
     """What is known about the cube."""
     settings: Mapping[str, Any]
     """How it was made."""
-    error_model: Errors | None
+    error_model: ErrorModel | None
     """Covariances of the errors; None when it was not kept."""
 
     def has_values(self) -> np.ndarray:
@@ -153,7 +151,7 @@ class Measured:
             raise ValueError("Invalid request: the result was made with uncertainty=False.")
         return self.std
 
-    def known_errors(self) -> Errors:
+    def known_errors(self) -> ErrorModel:
         """Return the error model, or say why there is none."""
         self.known_std()
         if self.error_model is None:

@@ -12,22 +12,11 @@ import numpy as np
 
 from sigmacube._version import __version__
 from sigmacube.check.leave_one_out import SolvedScene, band_spread, leave_one_out
+from sigmacube.core.lowrank.combine import Combined, combine
+from sigmacube.core.lowrank.errors import LowRankErrors
 from sigmacube.core.lowrank.factors import Factors
-from sigmacube.core.lowrank.functionals import ErrorModel
-from sigmacube.core.lowrank.overlap import (
-    Block,
-    Combined,
-    blocks_over,
-    combine,
-    pool_noise_correlation,
-    sampled_regions,
-)
-from sigmacube.core.lowrank.solve import (
-    dominant_directions,
-    pilot_windows,
-    solve_windows,
-    spectral_energy,
-)
+from sigmacube.core.lowrank.kept_noise import pool_noise_correlation, sampled_regions
+from sigmacube.core.lowrank.solve import solve_windows, spectral_energy
 from sigmacube.core.lowrank.solvers import (
     CorrelatedSolver,
     GoDecSolver,
@@ -40,7 +29,7 @@ from sigmacube.core.lowrank.solvers import (
 from sigmacube.core.parallel import ParallelMap, parallel
 from sigmacube.core.validity import broadcast_mask, mean_spectrum, to_all_bands, valid_elements
 from sigmacube.core.whitening import SEGMENT
-from sigmacube.core.windows import WindowGrid, WindowSpec
+from sigmacube.core.windows import Block, WindowGrid, WindowSpec
 from sigmacube.cube import Cube
 from sigmacube.noise.advice import advice_on_impulses, advice_on_ranks
 from sigmacube.noise.signal_noise import SignalNoise
@@ -212,13 +201,13 @@ def denoise(
         metadata=source.metadata,
         rejected=part.left_out if sets_aside(options) else None,
         settings=settings,
-        error_model=ErrorModel(
+        error_model=LowRankErrors(
             part.factors,
             part.noise_variance,
             survey.bands,
             source.shape[2],
             part.noise_scale,
-            inflation=part.inflation,
+            gap_factor=part.gap_factor,
         ),
     )
     return _calibrated(result, source.values, mask) if calibrate else result
@@ -298,7 +287,7 @@ class Part:
     """(band,) or (row, col, band) noise of these rows and columns."""
     left_out: np.ndarray | None
     """(row, col, band) True for elements that were there and were left out; None without any."""
-    inflation: np.ndarray | None
+    gap_factor: np.ndarray | None
     """(row, col, band with data) factor on σ for what the windows lack, where factors cover."""
 
 
@@ -323,16 +312,8 @@ def take_survey(
             read, shape, noise, window=options.window, workers=workers, impulses=is_robust(options)
         )
     survey = Survey(shape, coverage, noise, options.window, options.step)
-    survey = find_striped(read, survey) if is_robust(options) else survey
-    solver = make_solver(options.solver, options.rank, survey.grid)
-    if isinstance(solver, SvdSolver) and solver.rank == "auto":
-        patches = [
-            _load(read, survey, survey.grid.part((i, i + 1), (j, j + 1))).whitened(run)
-            for i, j in pilot_windows(survey.grid)
-        ]
-        flat = [patch.reshape(-1, patch.shape[2]) for patch in patches]
-        survey = replace(survey, start=dominant_directions(flat, run))
-    return survey
+    make_solver(options.solver, options.rank, survey.grid)  # refuses a rank beyond the windows
+    return find_striped(read, survey) if is_robust(options) else survey
 
 
 def find_striped(read: Read, survey: Survey) -> Survey:
@@ -383,7 +364,7 @@ def solve_part(
     last bit. The survey of a part must hold the correlation of kept noise (`pool_correlation`).
     """
     rows, cols = rows or (0, survey.shape[0]), cols or (0, survey.shape[1])
-    blocks = blocks_over(survey.grid, rows, cols)
+    blocks = survey.grid.blocks(rows, cols)
     grid = part_grid(survey, rows, cols)
     is_whole = grid is survey.grid
 
@@ -443,14 +424,14 @@ def _part(
         noise_scale=None if scale is None else scale[here],
         noise_std=noise_std if noise_std.ndim == 1 else noise_std[here],
         left_out=left_out,
-        inflation=combined.inflation,
+        gap_factor=combined.gap_factor,
     )
 
 
 def part_grid(survey: Survey, rows: tuple[int, int], cols: tuple[int, int]) -> WindowGrid:
     """Return the windows that some rows and columns need: all that cover the blocks they meet."""
     whole = survey.grid
-    blocks = blocks_over(whole, rows, cols)
+    blocks = whole.blocks(rows, cols)
     hull = Block((blocks[0].rows[0], blocks[-1].rows[1]), (blocks[0].cols[0], blocks[-1].cols[1]))
     windows = hull.windows(whole)
     is_whole = windows == ((0, whole.shape[0]), (0, whole.shape[1]))
@@ -482,8 +463,6 @@ def _solve(
     """Solve the windows of a grid, the whole scene's or a part of it."""
     scene = _load(read, survey, grid)
     solver = make_solver(options.solver, options.rank, survey.grid)
-    if survey.start is not None and isinstance(solver, SvdSolver):
-        solver = replace(solver, start=survey.start)
     solver = _for_noise(solver, options.rank, survey)
     white = scene.scaled() if isinstance(solver, CorrelatedSolver) else scene.whitened(run)
     solved = solve_windows(white, scene.valid, grid, solver, run, progress, scene.missing)

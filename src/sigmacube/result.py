@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sigmacube.core.lowrank.functionals import ErrorModel
+from sigmacube.core.lowrank.errors import LowRankErrors
 from sigmacube.measured import Measured
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class DenoisedCube(Measured):
     """The input's metadata, unchanged (see `sigmacube.Cube`)."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     """The options that made this result, JSON-like, with the version and the noise's origin."""
-    error_model: ErrorModel | None = None
+    error_model: LowRankErrors | None = None
     """What `functional_std` and `spectral_cov` need; None when it was not kept."""
 
     def representative(self) -> DenoisedCube:

@@ -1,8 +1,7 @@
 """What must be known of the whole scene before a part of it can be solved.
 
-Windows are local; four things are not: which bands hold data, the noise, the directions that start
-the eigensolver, and how the noise in kept components is correlated between windows. A `Survey`
-holds them. It comes from one pass over the scene, piece by piece, and is the same whether the scene
+Windows are local; three things are not: which bands hold data, the noise, and how the noise in kept
+components is correlated between windows. A `Survey` holds them. It comes from one pass over the scene, piece by piece, and is the same whether the scene
 lies in memory or in a file.
 """
 
@@ -15,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from sigmacube.core.lowrank.overlap import NoiseCorrelation
+from sigmacube.core.lowrank.kept_noise import NoiseCorrelation
 from sigmacube.core.validity import NO_VALUE, check_values, valid_elements
 from sigmacube.core.whitening import Noise
 from sigmacube.core.windows import WindowGrid, WindowSpec
@@ -67,8 +66,6 @@ class Survey:
     """Noise of all bands."""
     window: WindowSpec
     step: WindowSpec
-    start: np.ndarray | None = None
-    """(bands, k) directions that dominate the scene, where the eigensolver starts."""
     stripes: tuple[np.ndarray, np.ndarray] | None = None
     """(cols, bands with data) and (rows, bands with data) True for striped columns and rows."""
     correlation: NoiseCorrelation | None = None
@@ -78,8 +75,6 @@ class Survey:
         """Return the rank that most windows will not exceed, to plan memory with."""
         if isinstance(rank, int):
             return rank
-        if self.start is not None:
-            return self.start.shape[1]
         smaller = min(self.grid.rows.size * self.grid.cols.size, self.grid.bands.size)
         return max(smaller // 8, min(smaller, 10))
 

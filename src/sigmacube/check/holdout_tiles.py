@@ -12,7 +12,7 @@ import numpy as np
 from sigmacube.check.holdout import Check, Holdout, check_request
 from sigmacube.check.leave_one_out import SolvedScene, partition
 from sigmacube.check.scores import brightness
-from sigmacube.core.lowrank.functionals import ErrorModel
+from sigmacube.core.lowrank.errors import LowRankErrors
 from sigmacube.core.parallel import ParallelMap, default_workers, parallel
 from sigmacube.core.validity import valid_elements
 from sigmacube.core.windows import Axis
@@ -142,7 +142,7 @@ def _add_tiles(
              int(np.searchsorted(axis.starts + axis.origin, ends[1] - axis.size, "right")))
             for axis, ends in ((part.factors.grid.rows, rows), (part.factors.grid.cols, cols))
         ]  # fmt: skip
-        errors = ErrorModel(
+        errors = LowRankErrors(
             part.factors.select(*inner), None, survey.bands, survey.shape[2], part.noise_scale
         )
         values, mask = origin.read(slice(*rows), slice(*cols))

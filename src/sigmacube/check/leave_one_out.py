@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from sigmacube.core.lowrank.factors import Factors
-from sigmacube.core.lowrank.functionals import ErrorModel
+from sigmacube.core.lowrank.errors import LowRankErrors
 from sigmacube.core.lowrank.patch_variance import residual_share
 from sigmacube.core.validity import valid_elements
 from sigmacube.core.whitening import Noise
@@ -127,7 +127,7 @@ class SolvedScene:
         cls,
         values: np.ndarray,
         estimate: np.ndarray,
-        errors: ErrorModel,
+        errors: LowRankErrors,
         rejected: np.ndarray | None = None,
         *,
         mask: np.ndarray | None = None,

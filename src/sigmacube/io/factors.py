@@ -17,7 +17,7 @@ import numpy as np
 import xarray as xr
 
 from sigmacube.core.lowrank.factors import Factors
-from sigmacube.core.lowrank.functionals import ErrorModel
+from sigmacube.core.lowrank.errors import LowRankErrors
 from sigmacube.core.whitening import Noise
 from sigmacube.core.windows import WindowGrid
 
@@ -129,7 +129,7 @@ def add_factors(dataset: xr.Dataset, result: DenoisedCube) -> None:
         "factor_cube_bands": model.bands,
         "factor_pixel_scale": model.pixel_scale,
         "factor_band_scale": model.band_scale,
-        "factor_inflation": model.inflation,
+        "factor_inflation": model.gap_factor,
     }
     if factors.weighting != "uniform":
         arrays["factor_weight"] = factors.pixel_weights.reshape(*ranks.shape, -1)
@@ -147,9 +147,9 @@ def add_factors(dataset: xr.Dataset, result: DenoisedCube) -> None:
     )
 
 
-def _window_errors(result: DenoisedCube) -> ErrorModel:
+def _window_errors(result: DenoisedCube) -> LowRankErrors:
     model = result.known_errors()
-    if not isinstance(model, ErrorModel):
+    if not isinstance(model, LowRankErrors):
         raise ValueError("Invalid result: only a denoised cube has window factors to keep.")
     return model
 
@@ -212,7 +212,7 @@ class StoredFactors:
 
     def read(
         self, noise: float | np.ndarray, n_bands: int, windows: tuple[Span, Span] | None = None
-    ) -> ErrorModel:
+    ) -> LowRankErrors:
         """Return the error model of a result, or of the pixels that some windows span.
 
         Parameters
@@ -239,20 +239,20 @@ class StoredFactors:
             weighting=self.weighting,
             stored_weights=self._weights(rows, cols),
         )
-        variance, scale, inflation = (
+        variance, scale, gap_factor = (
             self._of_pixels(name, pixels)
             for name in ("factor_noise_variance", "factor_pixel_scale", "factor_inflation")
         )
         calibration = self._of_pixels("factor_band_scale", ())
-        return ErrorModel(factors, variance, self.bands, n_bands, scale, calibration, inflation)
+        return LowRankErrors(factors, variance, self.bands, n_bands, scale, calibration, gap_factor)
 
     def _of_pixels(self, name: str, part: tuple[slice, ...]) -> np.ndarray | None:
         if name not in self.dataset:
             return None
         return np.asarray(self.dataset[name][part].values, dtype=np.float64)
 
-    def inflation(self, rows: slice) -> np.ndarray | None:
-        """Return (row, col, band) the inflation of some rows; None where there is none."""
+    def gap_factor(self, rows: slice) -> np.ndarray | None:
+        """Return (row, col, band) the gap factor of some rows; None where there is none."""
         return self._of_pixels("factor_inflation", (rows,))
 
     def _unpacked(
@@ -294,7 +294,7 @@ class StoredFactors:
         )
 
 
-def read_factors(dataset: xr.Dataset, noise: float | np.ndarray, n_bands: int) -> ErrorModel | None:
+def read_factors(dataset: xr.Dataset, noise: float | np.ndarray, n_bands: int) -> LowRankErrors | None:
     """Return the error model that a dataset holds, or None."""
     stored = StoredFactors.open(dataset)
     return None if stored is None else stored.read(noise, n_bands)

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import xarray as xr
 
-from sigmacube.core.lowrank.functionals import ErrorModel, mean_inflation
+from sigmacube.core.lowrank.errors import LowRankErrors, mean_gap_factor
 from sigmacube.io.dataset import Header, read_cube, read_header
 from sigmacube.io.factors import StoredFactors
 from sigmacube.result import DenoisedCube
@@ -88,11 +88,11 @@ class OpenedResult:
         return found
 
     @cached_property
-    def _inflation(self) -> np.ndarray | None:
+    def _mean_gap_factor(self) -> np.ndarray | None:
         if "factor_inflation" not in self.dataset:
             return None
-        strips = (self.factors.inflation(rows) for rows in self.strips())
-        return mean_inflation(strip for strip in strips if strip is not None)
+        strips = (self.factors.gap_factor(rows) for rows in self.strips())
+        return mean_gap_factor(strip for strip in strips if strip is not None)
 
     def empty(self) -> ResultPart:
         """Return a part without pixels, to plan with."""
@@ -101,7 +101,7 @@ class OpenedResult:
     def part(self, windows: tuple[Span, Span]) -> ResultPart:
         """Return the pixels that some windows (first, stop) along rows and columns span."""
         errors = self.factors.read(self.header.noise, self.shape[2], windows)
-        errors = replace(errors, mean_inflation=self._inflation)
+        errors = replace(errors, mean_gap_factor=self._mean_gap_factor)
         grid = errors.factors.grid
         rows, cols = (
             slice(axis.origin, axis.origin + axis.length) for axis in (grid.rows, grid.cols)
@@ -110,7 +110,7 @@ class OpenedResult:
         return self._part(self.estimate(rows, cols), std, errors, grid.origin)
 
     def _part(
-        self, estimate: np.ndarray, std: np.ndarray | None, errors: ErrorModel | None, origin: Span
+        self, estimate: np.ndarray, std: np.ndarray | None, errors: LowRankErrors | None, origin: Span
     ) -> ResultPart:
         header, none = self.header, np.empty((0, 0))
         return ResultPart(

@@ -26,7 +26,7 @@ from sigmacube.io.correlation import window_sides
 if TYPE_CHECKING:
     import xarray as xr
 
-    from sigmacube.core.errors import Errors
+    from sigmacube.core.errors import ErrorModel
     from sigmacube.result import DenoisedCube
 
 __all__ = [
@@ -95,7 +95,7 @@ class ResultSource:
         cubes: Mapping[str, Piecewise],
         *,
         correlation: Callable[[int, slice], np.ndarray] | None = None,
-        errors: Callable[[], Errors | None] | None = None,
+        errors: Callable[[], ErrorModel | None] | None = None,
         closing: ExitStack | None = None,
     ) -> None:
         self.name, self.about, self.cubes = name, about, dict(cubes)
@@ -128,7 +128,7 @@ class ResultSource:
         return self.about.wavelengths
 
     @cached_property
-    def error_model(self) -> Errors | None:
+    def error_model(self) -> ErrorModel | None:
         """Covariances of the errors, read on first use; None where factors were not kept."""
         return None if self._errors is None else self._errors()
 
@@ -386,7 +386,7 @@ def _labelled(path: Path, *, zarr: bool) -> ResultSource:
         dim = axes[axis]
         return np.asarray(opened[f"err_corr_{dim}"][{dim: part, f"{dim}_2": part}].values)
 
-    def errors() -> Errors | None:
+    def errors() -> ErrorModel | None:
         return read_factors(opened, about.noise, about.estimate.shape[2])
 
     return ResultSource(

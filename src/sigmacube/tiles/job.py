@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from sigmacube.core.lowrank.overlap import NoiseCorrelation
+from sigmacube.core.lowrank.kept_noise import NoiseCorrelation
 from sigmacube.core.parallel import parallel
 from sigmacube.noise.signal_noise import SignalNoise
 from sigmacube.pipeline import Options, Part, per_window, sets_aside, solve_part
@@ -118,7 +118,6 @@ class Job:
             settled=_noise_from(found),
             window=options.window,
             step=options.step,
-            start=found.get("start"),
             stripes=(found["columns"], found["rows"]) if "columns" in found else None,
             correlation=None if table is None else NoiseCorrelation(table),
         )
@@ -146,8 +145,6 @@ class Job:
         }
         if survey.stripes is not None:
             arrays["columns"], arrays["rows"] = survey.stripes
-        if survey.start is not None:
-            arrays["start"] = survey.start
         if survey.correlation is not None:
             arrays["correlation"] = survey.correlation.table
         self.folder.write("survey.npz", to_npz(arrays))

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sigmacube.core.lowrank.overlap import sampled_regions
-from sigmacube.core.lowrank.solve import pilot_windows
+from sigmacube.core.lowrank.kept_noise import sampled_regions
 from sigmacube.core.parallel import parallel
 from sigmacube.core.validity import broadcast_mask, check_values
 from sigmacube.io.dataset import dataarray_mask, describe
@@ -178,14 +177,9 @@ def _survey(blocks: _Blocks, noise: Any, options: Options) -> Survey:
     level = blocks.call(_settle, regions, shape, noise, options)
     found, settled = dask.compute(looks, level)
     coverage = reduce(Coverage.joined, found)
-    bare = Survey(shape, coverage, settled, options.window, options.step)
-    regions = [
-        extent(bare, bare.grid.part((i, i + 1), (j, j + 1))) for i, j in pilot_windows(bare.grid)
-    ]
+    regions = whole[:1]
     if is_robust(options):
         regions = [(slice(0, shape[0]), slice(0, shape[1]))]  # stripes run through all of it
-    if not regions:
-        regions = whole[:1]
     task = blocks.call(_take_survey, regions, shape, settled, options, coverage)
     survey = dask.compute(task)[0]
     return _with_correlation(blocks, survey, options)

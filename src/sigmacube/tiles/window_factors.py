@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sigmacube.core.lowrank.factors import Factors
-from sigmacube.core.lowrank.overlap import blocks_over
 from sigmacube.io.factors import ANYWHERE, described
 from sigmacube.tiles.faults import passing
 from sigmacube.tiles.plan import Tile
@@ -69,8 +68,8 @@ def tile_factors(tile: Tile, part: Part) -> dict[str, np.ndarray]:
             slice(tile.cols[0] - side, tile.cols[1] - side))  # fmt: skip
     if part.noise_variance is not None and np.any(part.noise_variance[here]):
         arrays["noise_variance"] = part.noise_variance[here].astype(np.float32)
-    if part.inflation is not None:
-        arrays["inflation"] = part.inflation[here].astype(np.float32)
+    if part.gap_factor is not None:
+        arrays["inflation"] = part.gap_factor[here].astype(np.float32)
     return arrays
 
 
@@ -80,7 +79,7 @@ def _weights_at(factors: Factors, tile: Tile) -> np.ndarray:
     (top, bottom), (left, right) = _windows_over(factors, tile)
     size = (grid.rows.size, grid.cols.size)
     weights = np.zeros((bottom - top, grid.shape[2], right - left, *size), dtype=np.float32)
-    for block in blocks_over(grid, tile.rows, tile.cols):
+    for block in grid.blocks(tile.rows, tile.cols):
         windows = block.windows(grid)
         # As in `combine`: weights of a block rest on the windows over it alone.
         found = factors.select(*windows).pixel_weights

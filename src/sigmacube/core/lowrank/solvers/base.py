@@ -34,7 +34,7 @@ class PatchSolution:
     """Sum of squares of patch minus estimate over its valid elements."""
     kept: np.ndarray | None = None
     """(pixels, bands) True for the elements the estimate rests on; None means all of them."""
-    inflation: float = 1.0
+    sandwich: float = 1.0
     """Variance of the estimate over that of least squares on the kept elements, κ in theory."""
     level: float = 1.0
     """Noise std of the matrix that was decomposed; above one where elements are left out."""
