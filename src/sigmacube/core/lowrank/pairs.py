@@ -186,10 +186,10 @@ class Pairs:
             for pair in pair_products(left, right, grid, i, ks):
                 where = (*pair.first, *pair.offset)
                 pixels[where] = pair.pixels
-                t = _band_terms(one[pair.first], pair.bands, two[pair.second])
+                bands[where] = _band_terms(one[pair.first], pair.bands, two[pair.second])
                 if one is not two:  # the mean of both orders: (a, b) stands for (b, a) as well
-                    t = (t + _band_terms(two[pair.first], pair.bands, one[pair.second])) / 2
-                bands[where] = t
+                    bands[where] += _band_terms(two[pair.first], pair.bands, one[pair.second])
+                    bands[where] /= 2
 
         run(fill, range(len(grid.rows)))
         noise = 1.0 if sides is None else np.einsum("nv,nv->n", *sides).astype(PRECISION)

@@ -209,7 +209,10 @@ def _grams_along(strip: np.ndarray, axis: Axis) -> Iterator[np.ndarray]:
             # Of one and the same array NumPy would compute a triangle and mirror it, which takes
             # twice as long.
             held.append((cell.elements.stop - 1, part.T @ part.copy()))
-        yield np.add.reduce([gram for _, gram in held])
+        total = held[0][1].copy()
+        for _, gram in list(held)[1:]:
+            total += gram
+        yield total
 
 
 def spectral_energy(white: np.ndarray, grid: WindowGrid) -> np.ndarray:
