@@ -135,7 +135,7 @@ class Axis:
         Examples
         --------
         >>> [(c.elements.start, c.windows) for c in Axis(length=11, size=4, step=3).cells(6)]
-        [(6, slice(2, 3, None)), (7, slice(2, 4, None)), (10, slice(3, 4, None))]
+        [(6, slice(1, 3, None)), (7, slice(2, 4, None)), (10, slice(3, 4, None))]
         """
         stop = self.length if stop is None else stop
         return [

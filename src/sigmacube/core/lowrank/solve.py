@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from sigmacube.core.lowrank.solvers import PatchSolution, Solver, SvdSolver
+from sigmacube.core.lowrank.solvers import PatchSolution, Solver, SvdSolver, traits_of
 from sigmacube.core.lowrank.solvers.m_estimate import fill_bands
 from sigmacube.core.parallel import ParallelMap
 from sigmacube.core.windows import Axis, WindowGrid
@@ -137,7 +137,7 @@ def solve_incomplete(solver: Solver, patch: np.ndarray, missing: np.ndarray) -> 
     For one that does not, missing values are filled with its own estimate until that stays
     (expectation maximisation).
     """
-    if getattr(solver, "takes_missing", False):
+    if traits_of(solver).takes_missing:
         return check_solution(solver(patch, missing=missing), patch)  # type: ignore[call-arg]
     filled = fill_bands(patch, missing)
     for _ in range(MAX_FILLS):

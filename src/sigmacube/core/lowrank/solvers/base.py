@@ -7,7 +7,7 @@ from typing import Protocol
 
 import numpy as np
 
-__all__ = ["PatchSolution", "Solver"]
+__all__ = ["PatchSolution", "Solver", "Traits", "traits_of"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,11 +75,39 @@ class PatchSolution:
 class Solver(Protocol):
     """A callable that turns one patch of unit noise into its low-rank estimate.
 
-    A solver whose attribute ``takes_missing`` is true is called with ``missing=`` as well, a
-    (pixels, bands) array, True where a value is missing, where there are such values. Any other
-    solver is called on patches whose missing values have been filled in.
+    What else it can do it says by attributes of the names and meanings of `Traits`; a plain
+    function has the defaults.
     """
 
     def __call__(self, patch: np.ndarray) -> PatchSolution:
         """Solve one patch (pixels, bands), whitened so that its noise has unit variance."""
         ...
+
+
+@dataclass(frozen=True)
+class Traits:
+    """What a solver can do, beyond solving a patch."""
+
+    takes_missing: bool = False
+    """It is called with ``missing=`` as well, a (pixels, bands) array, True where a value is
+    missing, where there are such values. Otherwise these are filled in around it."""
+    sets_aside: bool = False
+    """It leaves elements out that are there: impulses, dead lines."""
+    keeps_noise: bool = True
+    """It may keep components of pure noise in a complete patch, whose variance must be counted."""
+    scaled: bool = False
+    """It takes patches whose bands are scaled to unit noise, and whitens them itself."""
+
+
+def traits_of(solver: Solver) -> Traits:
+    """Return what a solver says of itself.
+
+    Examples
+    --------
+    >>> traits_of(PatchSolution.from_estimate)
+    Traits(takes_missing=False, sets_aside=False, keeps_noise=True, scaled=False)
+    """
+    return Traits(
+        **{name: bool(getattr(solver, name)) for name in Traits.__dataclass_fields__
+           if hasattr(solver, name)}
+    )  # fmt: skip

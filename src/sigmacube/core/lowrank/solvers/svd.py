@@ -44,6 +44,11 @@ class SvdSolver:
 
     takes_missing = True
 
+    @property
+    def keeps_noise(self) -> bool:
+        """Whether components below the noise edge are kept: not with an automatic rank."""
+        return self.rank != "auto"
+
     def __call__(self, patch: np.ndarray, *, missing: np.ndarray | None = None) -> PatchSolution:
         """Solve one patch (pixels, bands) of unit noise.
 
@@ -83,7 +88,7 @@ class SvdSolver:
             return self._by_patch(patch.reshape(-1, len(gram)), edge)
         values, right = self._leading(gram, edge)
         d = np.sqrt(values)
-        left = np.matmul(patch, right / d).reshape(-1, len(d))
+        left = np.matmul(patch, right / d).reshape(patch.size // len(right), len(d))
         return PatchSolution(left, d, right, max(energy - float(values.sum()), 0.0))
 
     def _leading(self, gram: np.ndarray, edge: float) -> tuple[np.ndarray, np.ndarray]:
