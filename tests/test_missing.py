@@ -57,7 +57,7 @@ def test_dead_run_has_a_larger_std(truth: np.ndarray) -> None:
         noise = np.random.default_rng(100 + trial).normal(scale=NOISE, size=truth.shape)
         result = run(np.where(dead, np.nan, truth + noise))
         error = np.abs(result.estimate - truth)[dead]
-        plain = result.std / result.error_model.inflation
+        plain = result.std / result.error_model.gap_factor
         inside.append(np.mean(error <= 1.96 * result.std[dead]))
         claimed.append(np.mean(error <= 1.96 * plain[dead]))
         ratio.append(result.std[dead].mean() / result.std[:, 13].mean())
@@ -70,7 +70,7 @@ def test_dead_run_has_a_larger_std(truth: np.ndarray) -> None:
 
 def test_complete_cube_takes_the_plain_path(noisy: np.ndarray) -> None:
     result = run(noisy)
-    assert result.error_model.inflation is None
+    assert result.error_model.gap_factor is None
     assert result.error_model.factors.selection is None
     assert result.rejected is None
 
@@ -245,7 +245,7 @@ def test_noise_is_estimated_around_holes_and_impulses(truth: np.ndarray) -> None
 
 
 def test_bands_combined_at_a_pixel(noisy: np.ndarray, holes: np.ndarray) -> None:
-    """The quick form for whole maps takes the inflation apart into pixels and bands."""
+    """The quick form for whole maps takes the gap factor apart into pixels and bands."""
     model = run(np.where(holes, np.nan, noisy)).error_model
     weights = np.zeros((1, noisy.shape[2]))
     weights[0, 10:20] = 0.1

@@ -8,8 +8,8 @@ import pytest
 import oracles
 import sigmacube as sc
 from conftest import low_rank_cube
-from sigmacube.core.lowrank import overlap
-from sigmacube.core.lowrank.overlap import pool_noise_correlation
+from sigmacube.core import windows
+from sigmacube.core.lowrank.kept_noise import pool_noise_correlation
 from sigmacube.core.parallel import parallel
 
 GRIDS = {
@@ -56,12 +56,11 @@ def test_std_equals_pair_loop(grid: str, kind: str, weights: str) -> None:
 
 
 @pytest.mark.parametrize("step", [(4, 3), (3, 3), (5, 2), (9, 5)])
-@pytest.mark.parametrize("room", [1, 10, 20, 50])
-def test_std_equals_pair_loop_when_pairs_are_held_for_few_rows(
-    step: tuple[int, int], room: int, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("block", [1, 2, 8])
+def test_std_equals_pair_loop_for_any_size_of_blocks(
+    step: tuple[int, int], block: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Cells at both ends of the rows are wider than the others: they must not share a patch.
-    monkeypatch.setattr(overlap, "ROOM", room * 1000)
+    monkeypatch.setattr(windows, "BLOCK", block)
     rng = np.random.default_rng(5)
     noisy = sc.synthetic.add_noise(low_rank_cube((61, 12, 5), 2, rng), 0.05, rng=rng)
     result = sc.denoise(noisy, 0.05, window=(10, 6), step=step)

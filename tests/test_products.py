@@ -13,7 +13,6 @@ import sigmacube as sc
 from conftest import low_rank_cube
 from sigmacube import io, products
 from sigmacube.cli import main
-from sigmacube.core.lowrank.regions import region_covariance
 
 SHAPE = (26, 31, 40)
 NOISE = 0.015
@@ -691,5 +690,5 @@ def test_inputs_are_not_written_to(plain):
 
 
 def test_regions_without_weights_have_no_error(plain):
-    nothing = region_covariance(plain.error_model.factors, np.zeros(SHAPE[:2]))
+    nothing = plain.error_model.region_covariance(np.zeros(SHAPE[:2]))
     assert np.all(nothing.std() == 0)

@@ -53,7 +53,7 @@ def assert_same_factors(found: DenoisedCube, whole: DenoisedCube) -> None:
     mine, theirs = found.error_model, whole.error_model
     assert mine is not None
     assert theirs is not None
-    for name in ("noise_variance", "bands", "pixel_scale", "inflation"):
+    for name in ("noise_variance", "bands", "pixel_scale", "gap_factor"):
         a, b = getattr(mine, name), getattr(theirs, name)
         assert (a is None) == (b is None), name
         if a is not None:
@@ -330,7 +330,7 @@ def stored(request: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path
                  workers=1, keep_factors=True)  # fmt: skip
     whole = io.read_result(folder / "clean.zarr")
     assert whole.error_model is not None
-    parts = {"noise kept": "noise_variance", "photons": "pixel_scale", "damaged": "inflation"}
+    parts = {"noise kept": "noise_variance", "photons": "pixel_scale", "damaged": "gap_factor"}
     for kind, part in parts.items():
         assert (getattr(whole.error_model, part) is not None) == (request.param == kind)
     return folder / "clean.zarr", whole

@@ -101,7 +101,7 @@ def test_robust_without_impulses_is_as_good_as_svd(rng: np.random.Generator) -> 
     robust, plain = RobustSolver()(patch), SvdSolver()(patch)
     assert rms(robust.estimate - signal) < 1.02 * rms(plain.estimate - signal)
     assert robust.kept.mean() > 0.999
-    assert robust.inflation == pytest.approx(1, abs=0.05)
+    assert robust.sandwich == pytest.approx(1, abs=0.05)
 
 
 def test_high_signal_to_noise_keeps_the_noise_floor(rng: np.random.Generator) -> None:

@@ -30,34 +30,40 @@ def test_every_element_is_covered_and_windows_stay_inside(axis: Axis) -> None:
 
 @given(axes())
 def test_cells_name_exactly_the_windows_that_cover_them(axis: Axis) -> None:
-    seen = []
-    for group in axis.groups:
-        assert np.all(np.diff(group.windows, axis=1) == 1)
-        for cell, own, all_windows, elements, covers in zip(
-            group.cells, group.widths, group.windows, group.elements, group.covers, strict=True
-        ):
-            windows = all_windows[covers]
-            assert np.all((elements >= 0) & (elements < axis.size))
-            low, high = axis.edges[cell], axis.edges[cell + 1]
-            assert high - low == own <= group.width
-            inside = (axis.starts <= low) & (high <= axis.starts + axis.size)
-            np.testing.assert_array_equal(windows, np.flatnonzero(inside))
-            there = axis.starts[windows, None] + elements[covers, :own]
-            np.testing.assert_array_equal(there, np.tile(np.arange(low, high), (len(windows), 1)))
-            np.testing.assert_array_equal(axis.covering(int(low)), windows)
-            seen.append(cell)
-    assert sorted(seen) == list(range(len(axis.edges) - 1))
+    end = 0
+    for cell in axis.cells():
+        low, high = cell.elements.start, cell.elements.stop
+        assert low == end
+        windows = np.arange(cell.windows.start, cell.windows.stop)
+        inside = (axis.starts <= low) & (high <= axis.starts + axis.size)
+        np.testing.assert_array_equal(windows, np.flatnonzero(inside))
+        np.testing.assert_array_equal(axis.covering(low), windows)
+        end = high
+    assert end == axis.length
 
 
-def test_a_few_narrow_cells_join_wider_ones_with_as_many_windows() -> None:
-    groups = Axis(length=145, size=20, step=4).groups
-    assert [(group.width, len(group.cells), group.windows.shape[1]) for group in groups] == [
-        (4, 37, 5),
-        (4, 1, 6),
-    ]
-    assert groups[0].widths[-3:].tolist() == [4, 4, 1]
-    runs = list(groups[0].runs(Axis(length=145, size=20, step=4), 0))
-    assert [elements.stop - elements.start for _, elements, _ in runs] == [124, 1, 16, 1]
+@given(axes())
+def test_overlaps_name_every_pair_that_shares_elements_once(axis: Axis) -> None:
+    seen = {}
+    for offset in range(-axis.reach, axis.reach + 1):
+        for pairs in axis.overlaps(offset):
+            first, second = (np.arange(len(axis))[part] for part in (pairs.first, pairs.second))
+            for a, b in zip(first.tolist(), second.tolist(), strict=True):
+                assert b - a == offset == pairs.offset
+                own, other = (
+                    axis.starts[window] + np.arange(axis.size)[part]
+                    for window, part in ((a, pairs.in_first), (b, pairs.in_second))
+                )
+                np.testing.assert_array_equal(own, other)
+                assert (a, b) not in seen
+                seen[a, b] = len(own)
+    expected = {
+        (a, b): int(axis.overlap(a, b))
+        for a in range(len(axis))
+        for b in range(len(axis))
+        if axis.overlap(a, b) > 0
+    }
+    assert seen == expected
 
 
 def test_edge_rule_adds_one_window_at_the_end() -> None:

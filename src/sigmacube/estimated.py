@@ -8,10 +8,8 @@ from typing import Any
 import numpy as np
 
 from sigmacube.core.card import Card, size_of, span_of, spread_of
-from sigmacube.core.errors import Errors
+from sigmacube.core.errors import ErrorModel, SpectralCovariance, Weights
 from sigmacube.core.levels import half_width
-from sigmacube.core.lowrank.functionals import Weights
-from sigmacube.core.lowrank.regions import SpectralCovariance
 
 __all__ = ["EstimatedCube"]
 
@@ -29,7 +27,7 @@ class EstimatedCube(Card):
     """What is known about the cube."""
     settings: Mapping[str, Any]
     """How it was made."""
-    error_model: Errors | None
+    error_model: ErrorModel | None
     """Covariances of the errors; None when it was not kept."""
 
     def _facts(self) -> Mapping[str, str]:
@@ -157,7 +155,7 @@ class EstimatedCube(Card):
             raise ValueError("Invalid request: the result was made with uncertainty=False.")
         return self.std
 
-    def known_errors(self) -> Errors:
+    def known_errors(self) -> ErrorModel:
         """Return the error model, or say why there is none."""
         self.known_std()
         if self.error_model is None:

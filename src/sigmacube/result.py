@@ -136,10 +136,7 @@ class DenoisedCube(EstimatedCube):
         std = self.std
         if std is not None:
             std = (std * scale).astype(std.dtype, copy=False)
-        errors = self.error_model
-        if errors is not None:
-            previous = 1.0 if errors.band_scale is None else errors.band_scale
-            errors = replace(errors, band_scale=scale * previous)
+        errors = None if self.error_model is None else self.error_model.scaled(scale)
         settings = {**self.settings, "calibration": scale.tolist()}
         return replace(self, std=std, error_model=errors, settings=settings)
 

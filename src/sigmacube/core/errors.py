@@ -1,4 +1,4 @@
-"""Error models of what is not a denoised cube alone: independent measurements, and fused cubes."""
+"""What an error model can do, and those that know no windows: measurements and fused cubes."""
 
 from __future__ import annotations
 
@@ -8,17 +8,97 @@ from typing import Protocol
 
 import numpy as np
 
-from sigmacube.core.lowrank.functionals import Weights
-from sigmacube.core.lowrank.regions import SpectralCovariance
+__all__ = ["CombinedErrors", "ErrorModel", "IndependentErrors", "SpectralCovariance", "Weights"]
 
-__all__ = ["CombinedErrors", "Errors", "IndependentErrors"]
+Weights = np.ndarray | Mapping[tuple[int, int, int], float]
+"""Weights of a linear functional: an array of the cube's shape, or a few by (row, col, band)."""
 
 # Fused means over more supports times bands than this take too long one by one.
 MOST_FUNCTIONALS = 2000
 
 
-class Errors(Protocol):
-    """What products need to know of the error of a cube."""
+@dataclass(frozen=True, eq=False)
+class SpectralCovariance:
+    """Error covariance of a spectrum as a share of the noise plus a part of low rank.
+
+    Σ = √sᵀ C √s + F diag(d) Fᵀ, with C the noise covariance of a spectrum.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> cov = SpectralCovariance(np.full(3, 0.5), np.eye(3), np.ones((3, 1)), np.array([2.0]))
+    >>> cov.dense()
+    array([[2.5, 2. , 2. ],
+           [2. , 2.5, 2. ],
+           [2. , 2. , 2.5]])
+    >>> cov.of(np.array([[1.0, -1.0, 0.0]]))
+    array([[1.]])
+    """
+
+    noise_share: np.ndarray
+    """(band,) s, the share of the noise variance that every direction keeps; NaN without data."""
+    noise: np.ndarray
+    """(band, band) C, or (band,) variances where bands are independent."""
+    vectors: np.ndarray
+    """(band, k) F, in the units of the data."""
+    values: np.ndarray
+    """(k,) d, by falling size."""
+
+    def dense(self) -> np.ndarray:
+        """Return the (band, band) covariance; NaN for bands without data."""
+        return self.of(np.eye(len(self.noise_share)), missing=True)
+
+    def std(self) -> np.ndarray:
+        """Return the (band,) standard deviations; NaN for bands without data."""
+        variance = self.noise if self.noise.ndim == 1 else np.diag(self.noise)
+        return np.sqrt(self.noise_share * variance + self.vectors**2 @ self.values)
+
+    def expand(self, bands: np.ndarray, n_bands: int) -> SpectralCovariance:
+        """Return the same for a cube of which these are some of the bands."""
+        if len(bands) == n_bands:
+            return self
+        share = np.full(n_bands, np.nan)
+        share[bands] = self.noise_share
+        vectors = np.zeros((n_bands, self.vectors.shape[1]))
+        vectors[bands] = self.vectors
+        noise = np.zeros((n_bands,) * self.noise.ndim)
+        noise[np.ix_(*[bands] * self.noise.ndim)] = self.noise
+        return SpectralCovariance(share, noise, vectors, self.values)
+
+    def scaled(self, bands: np.ndarray) -> SpectralCovariance:
+        """Return the covariance of the spectrum with every band multiplied by a factor."""
+        outer = np.square(bands) if self.noise.ndim == 1 else np.outer(bands, bands)
+        return SpectralCovariance(
+            self.noise_share, self.noise * outer, self.vectors * bands[:, None], self.values
+        )
+
+    def of(self, combinations: np.ndarray, *, missing: bool = False) -> np.ndarray:
+        """Return the (n, n) covariance of combinations (n, bands) of the bands.
+
+        Bands without data must have no weight; with ``missing`` they give NaN.
+        """
+        combinations = np.asarray(combinations, dtype=np.float64)
+        absent = np.isnan(self.noise_share)
+        bad = np.any(combinations[:, absent] != 0, axis=1)
+        if np.any(bad) and not missing:
+            raise ValueError("Invalid combination: it has a weight on a band without data.")
+        root = combinations * np.sqrt(np.where(absent, 0, self.noise_share))
+        noise = (root * self.noise) @ root.T if self.noise.ndim == 1 else root @ self.noise @ root.T
+        part = combinations @ np.where(absent[:, None], 0, self.vectors)
+        covariance = noise + (part * self.values) @ part.T
+        covariance[bad] = np.nan
+        covariance[:, bad] = np.nan
+        return covariance
+
+    def pairs(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
+        """Return the (n,) covariances of first[i] with second[i], combinations (n, bands)."""
+        both, index = np.unique(np.concatenate([first, second]), axis=0, return_inverse=True)
+        index = index.ravel()
+        return self.of(both)[index[: len(first)], index[len(first) :]]
+
+
+class ErrorModel(Protocol):
+    """What products, checks and files need to know of the error of a cube."""
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -128,7 +208,7 @@ class IndependentErrors:
 class CombinedErrors:
     """Errors of Σ_i λ_i X_i, with λ_i (row, col, band) and the errors of the X_i independent."""
 
-    parts: tuple[tuple[Errors, np.ndarray], ...]
+    parts: tuple[tuple[ErrorModel, np.ndarray], ...]
     """Error model and weights of each cube."""
 
     @property

@@ -115,7 +115,7 @@ class ErrorsInUnits:
         pixels: dict[tuple[int, int], np.ndarray] = {}
         for (row, col, band), weight in weights.items():
             pixels.setdefault((row, col), np.zeros(self.n_bands))[band] += weight
-        whitened = {}
+        whitened: dict[tuple[int, int, int], float] = {}
         for (row, col), spectrum in pixels.items():
             scale = None if self.pixel_scale is None else self.pixel_scale[row, col]
             white = self._of_spectra(spectrum, scale)

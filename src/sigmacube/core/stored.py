@@ -16,8 +16,6 @@ from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
-from sigmacube.core.errors import Errors
-
 __all__ = ["KINDS", "ArraySpec", "ModelArrays", "StoredErrors", "reader_of"]
 
 Span = tuple[int, int]
@@ -99,7 +97,7 @@ class StoredErrors(Protocol):
         """Return the rows and columns that `read` gives the model of for those asked for."""
         ...
 
-    def read(self, rows: Span | None = None, cols: Span | None = None) -> Errors:
+    def read(self, rows: Span | None = None, cols: Span | None = None) -> ErrorModel:
         """Return the model of the whole scene, or of what some rows and columns need."""
         ...
 

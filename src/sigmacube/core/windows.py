@@ -7,63 +7,49 @@ that cover a cell are consecutive, which is all that the overlap formulas need.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
-__all__ = ["Axis", "AxisPart", "CellGroup", "WindowGrid"]
+__all__ = ["Axis", "AxisPart", "Block", "Cell", "Overlap", "Span", "WindowGrid"]
 
 # Side of the blocks that overlapping windows are combined in, in windows. Windows over two blocks
 # are paired in both, which costs (1 + 1/8)² − 1 of that step; larger blocks need more memory.
 BLOCK = 8
 
-# Cells of a narrower width that are at most this share of the most common ones are widened.
-RARE = 0.125
-
 WindowSpec = int | tuple[int, int] | tuple[int, int, int | None]
 
 
-@dataclass(frozen=True, eq=False)
-class CellGroup:
-    """Cells of one axis that are given the same width, and as many windows each."""
+Span = tuple[int, int]
+"""First and end."""
 
-    cells: np.ndarray
-    """(cells,) indices of the cells."""
-    widths: np.ndarray
-    """(cells,) elements in each of them."""
-    windows: np.ndarray
-    """(cells, count) indices of the windows, ascending."""
-    elements: np.ndarray
-    """(cells, count, width) where the cell's elements lie in each of these windows. Those beyond
-    the end of a narrower cell, or of cells that a window does not cover, are anywhere in it."""
-    covers: np.ndarray
-    """(cells, count) whether the window covers the cell."""
 
-    @property
-    def width(self) -> int:
-        """Elements that are given to each cell."""
-        return self.elements.shape[2]
+@dataclass(frozen=True)
+class Cell:
+    """Neighbouring elements of an axis that the same windows cover."""
 
-    def part(self, which: slice) -> CellGroup:
-        """Return some of the cells."""
-        arrays = (self.cells, self.widths, self.windows, self.elements, self.covers)
-        return CellGroup(*(array[which] for array in arrays))
+    elements: slice
+    windows: slice
 
-    def runs(self, axis: Axis, shift: int) -> Iterator[tuple[slice, slice, slice]]:
-        """Yield neighbouring cells: their positions in the group, elements + shift, and own part.
+    def within(self, start: int) -> slice:
+        """Return the elements, counted from the start of a window."""
+        return slice(self.elements.start - start, self.elements.stop - start)
 
-        Cells narrower than the others come alone, with the part of their elements that is theirs.
-        """
-        starts = axis.edges[self.cells]
-        narrow = self.widths < self.width
-        apart = (np.diff(starts) != self.width) | narrow[1:] | narrow[:-1]
-        for run in np.split(np.arange(len(starts)), np.flatnonzero(apart) + 1):
-            first, last = int(run[0]), int(run[-1])
-            own = int(self.widths[last])
-            elements = slice(int(starts[first]) + shift, int(starts[last]) + own + shift)
-            yield slice(first, last + 1), elements, slice(0, own)
+
+@dataclass(frozen=True)
+class Overlap:
+    """Windows of an axis, each with the one that lies ``offset`` windows ahead of it.
+
+    All these pairs share elements at the same places, so that work on them can go by stacks.
+    """
+
+    offset: int
+    first: slice
+    second: slice
+    in_first: slice
+    """Shared elements, counted from the start of the first window."""
+    in_second: slice
 
 
 @dataclass(frozen=True)
@@ -115,11 +101,6 @@ class Axis:
         """How many windows ahead of a window still overlap it, at most."""
         return int(self.count.max()) - 1
 
-    @cached_property
-    def groups(self) -> tuple[CellGroup, ...]:
-        """All cells, in few groups, see `groups_within`."""
-        return self.groups_within(0, self.length)
-
     @property
     def origin(self) -> int:
         """Element of the whole axis that this axis starts at."""
@@ -135,50 +116,63 @@ class Axis:
         length = int(self.starts[stop - 1] - self.starts[first]) + self.size
         return AxisPart(length, self.size, self.step, self, first)
 
-    def windows_over(self, start: int, stop: int) -> tuple[int, int]:
+    def windows_over(self, start: int, stop: int) -> Span:
         """Return the first of the windows that cover elements start to stop − 1, and their end."""
         first = int(np.searchsorted(self.starts + self.size, start, side="right"))
         return first, int(np.searchsorted(self.starts, stop, side="left"))
 
     @cached_property
-    def blocks(self) -> tuple[tuple[int, int], ...]:
+    def blocks(self) -> tuple[Span, ...]:
         """Parts (start, stop) of the axis, cut at cells, that are combined on their own."""
         side = max(BLOCK * self.size // self.step, 1) * self.step
         number = np.minimum(self.edges[:-1], max(self.length - self.size, 0)) // side
         cuts = self.edges[:-1][np.flatnonzero(np.diff(number, prepend=-1))].tolist()
         return tuple(zip(cuts, [*cuts[1:], self.length], strict=True))
 
-    def groups_within(self, start: int, stop: int) -> tuple[CellGroup, ...]:
-        """Return the cells between two edges in few groups, for work that goes by groups.
-
-        Cells near the ends, which fewer windows cover, join the typical ones: they are given as
-        many windows, some of which do not cover them. So do a few narrow cells among wider ones.
+    def cells(self, start: int = 0, stop: int | None = None) -> list[Cell]:
+        """Return the cells between two edges; all by default.
 
         Examples
         --------
-        >>> (group,) = Axis(length=20, size=8, step=4).groups_within(0, 20)
-        >>> group.windows.tolist()
-        [[0, 1], [0, 1], [1, 2], [2, 3], [2, 3]]
-        >>> group.covers.tolist()[0]
-        [True, False]
+        >>> [(c.elements.start, c.windows) for c in Axis(length=11, size=4, step=3).cells(6)]
+        [(6, slice(1, 3, None)), (7, slice(2, 4, None)), (10, slice(3, 4, None))]
         """
-        inside = (self.edges[:-1] >= start) & (self.edges[:-1] < stop)
-        own = np.diff(self.edges)
-        width = _without_rare(own, inside)
-        groups = []
-        for w in np.unique(width[inside]).tolist():
-            alike = inside & (width == w)
-            typical = int(np.quantile(self.count[alike], 0.5, method="higher"))
-            counts = np.where(alike, np.maximum(self.count, typical), 0)
-            for c in np.unique(counts[alike]).tolist():
-                cells = np.flatnonzero(counts == c)
-                first = np.minimum(self.first[cells], len(self) - c)
-                windows = first[:, None] + np.arange(c)
-                offsets = self.edges[cells, None] - self.starts[windows]
-                covers = (offsets >= 0) & (offsets + own[cells, None] <= self.size)
-                elements = np.clip(offsets[..., None] + np.arange(w), 0, self.size - 1)
-                groups.append(CellGroup(cells, own[cells], windows, elements, covers))
-        return tuple(groups)
+        stop = self.length if stop is None else stop
+        return [
+            Cell(slice(low, high), slice(first, first + count))
+            for low, high, first, count in zip(
+                self.edges[:-1].tolist(), self.edges[1:].tolist(), self.first.tolist(),
+                self.count.tolist(), strict=True,
+            )
+            if start <= low < stop
+        ]  # fmt: skip
+
+    def overlaps(self, offset: int) -> list[Overlap]:
+        """Return the windows that share elements with those ``offset`` windows ahead.
+
+        Windows at equal distances, nearly all of them, come together.
+
+        Examples
+        --------
+        >>> for pairs in Axis(length=11, size=4, step=3).overlaps(1):
+        ...     print(pairs.first, pairs.second, pairs.in_first, pairs.in_second)
+        slice(0, 2, None) slice(1, 3, None) slice(3, 4, None) slice(0, 1, None)
+        slice(2, 3, None) slice(3, 4, None) slice(1, 4, None) slice(0, 3, None)
+        """
+        if offset < 0:
+            return [
+                Overlap(offset, pairs.second, pairs.first, pairs.in_second, pairs.in_first)
+                for pairs in self.overlaps(-offset)
+            ]
+        apart = self.starts[offset:] - self.starts[: len(self) - offset]
+        found = []
+        for run in np.split(np.arange(len(apart)), np.flatnonzero(np.diff(apart)) + 1):
+            if len(run) and (shift := int(apart[run[0]])) < self.size:
+                low, high = int(run[0]), int(run[-1]) + 1
+                shared = slice(shift, self.size), slice(0, self.size - shift)
+                ahead = slice(low + offset, high + offset)
+                found.append(Overlap(offset, slice(low, high), ahead, *shared))
+        return found
 
     def slice(self, window: int) -> slice:
         """Return the elements of one window."""
@@ -249,6 +243,30 @@ class AxisPart(Axis):
     def part(self, first: int, stop: int) -> AxisPart:
         """Return the axis that windows ``first`` to ``stop`` − 1 of this one span."""
         return self.whole.part(self.first_window + first, self.first_window + stop)
+
+
+@dataclass(frozen=True)
+class Block:
+    """A part of the cube, cut at cells, whose values are computed on their own."""
+
+    rows: Span
+    """First row and end, in the whole cube."""
+    cols: Span
+    """First column and end."""
+
+    def windows(self, grid: WindowGrid) -> tuple[Span, Span]:
+        """Return the window rows and columns of a grid that cover the block, as (first, stop)."""
+        rows, cols = (
+            axis.windows_over(start - axis.origin, stop - axis.origin)
+            for axis, (start, stop) in ((grid.rows, self.rows), (grid.cols, self.cols))
+        )
+        return rows, cols
+
+    def within(self, origin: tuple[int, int]) -> tuple[slice, slice]:
+        """Return its pixels in an image that starts at a pixel of the whole cube."""
+        top, side = origin
+        rows, cols = self.rows, self.cols
+        return slice(rows[0] - top, rows[1] - top), slice(cols[0] - side, cols[1] - side)
 
 
 @dataclass(frozen=True)
@@ -326,7 +344,7 @@ class WindowGrid:
         """Shape of the cube (rows, cols, bands)."""
         return self.rows.length, self.cols.length, self.bands.length
 
-    def part(self, rows: tuple[int, int], cols: tuple[int, int]) -> WindowGrid:
+    def part(self, rows: Span, cols: Span) -> WindowGrid:
         """Return the grid of window rows and columns (first, stop), on the pixels they span.
 
         Examples
@@ -335,6 +353,29 @@ class WindowGrid:
         (24, 41, 5)
         """
         return WindowGrid(self.rows.part(*rows), self.cols.part(*cols), self.bands)
+
+    def blocks(self, rows: Span | None = None, cols: Span | None = None) -> list[Block]:
+        """Return the blocks of the whole cube that meet some rows and columns; all by default."""
+        wanted = []
+        for axis, part in ((self.rows.root, rows), (self.cols.root, cols)):
+            start, stop = part or (0, axis.length)
+            wanted.append([block for block in axis.blocks if block[0] < stop and block[1] > start])
+        return [Block(row, col) for row in wanted[0] for col in wanted[1]]
+
+    def complete_blocks(self) -> list[Block]:
+        """Return the blocks of the whole cube whose windows are all in this grid."""
+        wanted = []
+        for axis in (self.rows, self.cols):
+            first = int(np.searchsorted(axis.root.starts, axis.origin))
+            ends = [(block, axis.root.windows_over(*block)) for block in axis.root.blocks]
+            wanted.append(
+                [
+                    block
+                    for block, (begin, end) in ends
+                    if first <= begin and end <= first + len(axis)
+                ]
+            )
+        return [Block(row, col) for row in wanted[0] for col in wanted[1]]
 
     def slices(self, i: int, j: int, k: int = 0) -> tuple[slice, slice, slice]:
         """Return the part of the cube that window (i, j, k) covers."""
@@ -358,11 +399,3 @@ def _per_axis(name: str, value: WindowSpec, whole: tuple[int, int, int]) -> tupl
         )
     rows, cols, bands = (w if p is None else int(p) for p, w in zip(parts, whole, strict=True))
     return rows, cols, bands
-
-
-def _without_rare(widths: np.ndarray, inside: np.ndarray) -> np.ndarray:
-    """Return the widths of cells, those of a few narrow ones replaced by that of most cells."""
-    values, counts = np.unique(widths[inside], return_counts=True)
-    common = values[np.argmax(counts)]
-    rare = values[(values < common) & (counts <= RARE * counts.max())]
-    return np.where(np.isin(widths, rare), common, widths)

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
-from sigmacube.core.errors import Errors as ErrorModel
+from sigmacube.core.errors import ErrorModel
 from sigmacube.core.parallel import ParallelMap
 from sigmacube.core.progress import Progress
 from sigmacube.core.windows import WindowGrid
@@ -39,7 +39,7 @@ class Region:
     """(row, col, band) in the units of the data."""
     std: np.ndarray | None
     """Like ``estimate``; None where it was not asked for."""
-    errors: ErrorModel
+    errors: ErrorModel | Any
     """Covariances of the errors, of the region's pixels and perhaps of some around it."""
     errors_origin: tuple[int, int]
     """Row and col in the scene of the first pixel that ``errors`` knows."""

@@ -2,41 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
-from sigmacube.core.lowrank.factors import Factors
-from sigmacube.core.lowrank.functionals import ErrorModel
-from sigmacube.core.lowrank.overlap import (
-    Block,
-    Combined,
+from sigmacube.core.lowrank import Combined, Factors, LowRankErrors, combine, solve_windows
+from sigmacube.core.lowrank.kept_noise import (
     NoiseCorrelation,
-    blocks_over,
-    combine,
     pool_noise_correlation,
     sampled_regions,
 )
-from sigmacube.core.lowrank.solve import (
-    dominant_directions,
-    pilot_windows,
-    solve_windows,
-    spectral_energy,
-)
-from sigmacube.core.lowrank.solvers import (
-    CorrelatedSolver,
-    GoDecSolver,
-    RobustSolver,
-    RpcaSolver,
-    SemiSoftGoDecSolver,
-    Solver,
-    SvdSolver,
-)
+from sigmacube.core.lowrank.solve import spectral_energy
+from sigmacube.core.lowrank.solvers import Solver, fit_for_noise, make_solver, traits_of
 from sigmacube.core.parallel import ParallelMap
 from sigmacube.core.validity import to_all_bands
-from sigmacube.core.windows import WindowGrid
+from sigmacube.core.windows import Block, WindowGrid
 from sigmacube.estimators import Progress, Region
 from sigmacube.scene import Scene, SceneBlock
 from sigmacube.settings import Settings
@@ -45,14 +26,6 @@ from sigmacube.survey import Survey
 __all__ = ["LowRankEstimator"]
 
 Span = tuple[int, int]
-SOLVERS: dict[str, Any] = {
-    "svd": SvdSolver,
-    "robust": RobustSolver,
-    "godec": GoDecSolver,
-    "ssgodec": SemiSoftGoDecSolver,
-    "rpca": RpcaSolver,
-}
-_SETTING_ASIDE = (GoDecSolver, RobustSolver, RpcaSolver, SemiSoftGoDecSolver)
 
 
 @dataclass(frozen=True)
@@ -64,33 +37,26 @@ class LowRankEstimator:
     @property
     def sets_aside(self) -> bool:
         """Whether elements may be set aside as outliers."""
-        solver = self.settings.solver
-        return solver != "svd" if isinstance(solver, str) else isinstance(solver, _SETTING_ASIDE)
+        return traits_of(make_solver(self.settings.solver)).sets_aside
 
     def learn(self, scene: Scene, run: ParallelMap, *, whole: bool) -> Mapping[str, np.ndarray]:
-        """Return directions that start the eigensolver, and the correlation of kept noise."""
+        """Return how kept components of pure noise are correlated, where there are any."""
         survey = scene.survey
-        solver = self._solver(survey.grid)
-        learnt: dict[str, np.ndarray] = {}
-        if isinstance(solver, SvdSolver) and solver.rank == "auto":
-            patches = [self._block(scene, part).whitened(run) for part in _pilots(survey.grid)]
-            start = dominant_directions([p.reshape(-1, p.shape[2]) for p in patches], run)
-            learnt |= {} if start is None else {"start": start}
-        if not whole and self._keeps_noise(survey):
-            known = Scene(scene.source, replace(survey, learnt=learnt))
-            parts = (
-                self._solved(known, survey.grid.part(*region), run)[0]
-                for region in sampled_regions(survey.grid)
-            )
-            learnt["correlation"] = pool_noise_correlation(parts, run).table
-        return learnt
+        self._solver(survey.grid)  # refuses a rank beyond the windows
+        if whole or not self._keeps_noise(survey):
+            return {}
+        parts = (
+            self._solved(scene, survey.grid.part(*region), run)[0]
+            for region in sampled_regions(survey.grid)
+        )
+        return {"correlation": pool_noise_correlation(parts, run).table}
 
     def needs(self, scene: Scene) -> list[tuple[slice, slice]]:
         """Return the blocks that `learn` reads."""
         grid = scene.survey.grid
-        parts = list(_pilots(grid))
-        if self._keeps_noise(scene.survey):
-            parts += [grid.part(*region) for region in sampled_regions(grid)]
+        if not self._keeps_noise(scene.survey):
+            return []
+        parts = [grid.part(*region) for region in sampled_regions(grid)]
         return [scene.extent(*_pixels(part)) for part in parts]
 
     def extent(self, scene: Scene, rows: Span, cols: Span) -> tuple[slice, slice]:
@@ -115,7 +81,7 @@ class LowRankEstimator:
             uncertainty=self.settings.uncertainty,
             run=run,
             correlation=self._correlation(survey, factors, run),
-            blocks=blocks_over(survey.grid, rows, cols),
+            blocks=survey.grid.blocks(rows, cols),
             dtype=block.output_dtype,
         )
         here = tuple(
@@ -128,12 +94,12 @@ class LowRankEstimator:
         self, scene: Scene, grid: WindowGrid, run: ParallelMap, progress: Progress | None = None
     ) -> tuple[Factors, SceneBlock]:
         """Solve the windows of a grid, the whole scene's or a part of it."""
-        survey, block = scene.survey, self._block(scene, grid)
-        solver = self._solver(survey.grid)
-        if "start" in survey.learnt and isinstance(solver, SvdSolver):
-            solver = replace(solver, start=survey.learnt["start"])
-        solver = self._for_noise(solver, survey)
-        white = block.scaled() if isinstance(solver, CorrelatedSolver) else block.whitened(run)
+        survey, block = scene.survey, scene.load(*_pixels(grid))
+        solver = fit_for_noise(
+            self._solver(survey.grid), self.settings.rank, survey.model,
+            incomplete=survey.incomplete,
+        )  # fmt: skip
+        white = block.scaled() if traits_of(solver).scaled else block.whitened(run)
         solved = solve_windows(white, block.valid, grid, solver, run, progress, block.missing)
         factors = Factors.stack(
             grid,
@@ -161,13 +127,8 @@ class LowRankEstimator:
     def _keeps_noise(self, survey: Survey) -> bool:
         """Tell whether windows may keep components of pure noise, and the variance counts them."""
         solver = self._solver(survey.grid)
-        only_signal = (
-            isinstance(solver, SvdSolver) and solver.rank == "auto" and not survey.incomplete
-        )
-        return self.settings.uncertainty and self.settings.overlap == "exact" and not only_signal
-
-    def _block(self, scene: Scene, grid: WindowGrid) -> SceneBlock:
-        return scene.load(*_pixels(grid))
+        keeps = survey.incomplete or traits_of(solver).keeps_noise
+        return self.settings.uncertainty and self.settings.overlap == "exact" and keeps
 
     def _solver(self, grid: WindowGrid) -> Solver:
         """Return the solver, with the rank checked against the windows."""
@@ -179,22 +140,7 @@ class LowRankEstimator:
                 f"Invalid rank {rank!r}. It must be 'auto' or an int from 1 to {most}, the smaller "
                 f"side of a {rows * cols}×{bands} window."
             )
-        made: Solver = solver if callable(solver) else SOLVERS[solver](rank)
-        return made
-
-    def _for_noise(self, solve: Solver, survey: Survey) -> Solver:
-        """Return the solver as it is, or made fit for noise that is correlated between bands."""
-        aside = isinstance(solve, _SETTING_ASIDE)
-        if survey.model.is_diagonal or (not survey.incomplete and not aside):
-            return solve
-        if aside:
-            return CorrelatedSolver(survey.model, fit=SvdSolver(self.settings.rank), select=solve)
-        start = SvdSolver(solve.rank) if isinstance(solve, SvdSolver) else None
-        return CorrelatedSolver(survey.model, fit=solve, start=start)
-
-
-def _pilots(grid: WindowGrid) -> Iterator[WindowGrid]:
-    return (grid.part((i, i + 1), (j, j + 1)) for i, j in pilot_windows(grid))
+        return make_solver(solver, rank)
 
 
 def _pixels(grid: WindowGrid) -> tuple[slice, slice]:
@@ -205,7 +151,7 @@ def _pixels(grid: WindowGrid) -> tuple[slice, slice]:
 
 def _windows_over(whole: WindowGrid, rows: Span, cols: Span) -> WindowGrid:
     """Return the windows that some rows and columns need: all that cover the blocks they meet."""
-    blocks = blocks_over(whole, rows, cols)
+    blocks = whole.blocks(rows, cols)
     hull = Block((blocks[0].rows[0], blocks[-1].rows[1]), (blocks[0].cols[0], blocks[-1].cols[1]))
     windows = hull.windows(whole)
     is_whole = windows == ((0, whole.shape[0]), (0, whole.shape[1]))
@@ -222,9 +168,9 @@ def _region(
 ) -> Region:
     """Return what was combined, cut to some rows and columns and in the units of the data."""
     scale, noise_std = block.pixel_scale, block.std_of_elements()
-    errors = ErrorModel(
+    errors = LowRankErrors(
         factors, combined.noise_variance, survey.bands, survey.shape[2], scale,
-        inflation=combined.inflation,
+        gap_factor=combined.gap_factor,
     )  # fmt: skip
     variance = combined.variance
     return Region(

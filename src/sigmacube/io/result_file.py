@@ -24,7 +24,7 @@ from sigmacube.core.windows import Axis
 from sigmacube.error_correlation import window_sides
 
 if TYPE_CHECKING:
-    from sigmacube.core.errors import Errors
+    from sigmacube.core.errors import ErrorModel
     from sigmacube.core.stored import StoredErrors
     from sigmacube.result import DenoisedCube
 
@@ -122,7 +122,7 @@ class ResultFile:
         return self.errors is not None or self.about.error_model is not None
 
     @cached_property
-    def error_model(self) -> Errors | None:
+    def error_model(self) -> ErrorModel | None:
         """Covariances of the errors, read on first use; None where they were not kept."""
         return self.about.error_model if self.errors is None else self.errors.read()
 

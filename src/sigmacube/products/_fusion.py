@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from sigmacube.core.errors import CombinedErrors, Errors, IndependentErrors
+from sigmacube.core.errors import CombinedErrors, ErrorModel, IndependentErrors
 from sigmacube.estimated import EstimatedCube
 from sigmacube.products._types import Product
 
@@ -32,7 +32,7 @@ class FusedCube(EstimatedCube):
     """Metadata of the first measurement."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     """Settings of the measurements."""
-    error_model: Errors | None = None
+    error_model: ErrorModel | None = None
     """What products need; None when one of the measurements had none."""
 
     def as_product(self) -> Product:
@@ -113,7 +113,7 @@ def fuse(first: Measurement, *others: Measurement) -> FusedCube:
     )  # fmt: skip
 
 
-def _measured(part: Measurement) -> tuple[np.ndarray, np.ndarray, Errors | None]:
+def _measured(part: Measurement) -> tuple[np.ndarray, np.ndarray, ErrorModel | None]:
     """Return values, standard deviation and error model of a measurement."""
     if isinstance(part, tuple):
         if len(part) != 2:

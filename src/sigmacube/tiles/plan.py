@@ -198,8 +198,6 @@ def expected_rank(survey: Survey) -> int:
     """Return the rank that most windows will not exceed, to plan memory with."""
     if isinstance(survey.settings.rank, int):
         return survey.settings.rank
-    if "start" in survey.learnt:
-        return survey.learnt["start"].shape[1]
     smaller = min(survey.grid.rows.size * survey.grid.cols.size, survey.grid.bands.size)
     return max(smaller // 8, min(smaller, 10))
 

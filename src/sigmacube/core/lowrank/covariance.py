@@ -1,116 +1,25 @@
-"""Error covariances of some bands at every pixel, and of means over many small supports.
+"""Error covariances of bands at every pixel, of means over many small supports, and of regions.
 
-A support is a set of pixels with weights c; the mean over it of a combination of bands r is a
-linear functional of the estimate. With w_a the share of window a in the mean of windows, x_a = w_a
-c and z_a = U_aᵀx_a, what window a passes on is p_a (r − P_a r)ᵀ + x_a (P_a r)ᵀ, p_a = U_a z_a.
-With q_a = x_a − p_a and p = Σ p_a, the covariance of two combinations r, r' of bands is
-
-    |p|² r·r' + Σ_a (p·q_a) 2 b_a + Σ_ab (q_a·q_b) t_ab,
-    b_a = rᵀP_a r',  t_ab = rᵀP_a P_b r'
-
-in whitened space. All inner products need only U at the pixels of the support and the r × r
-matrices U_aᵀU_b that `overlap` sums over shared pixels, so a support costs about as much as a
-pixel.
+A support is a set of pixels with weights; the mean over it of a combination of bands is a linear
+functional of the estimate, and so is one pixel. All covariances below are those of `pairs`; inner
+products of x_a and p_a need U at the pixels of the support alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import partial
-from itertools import pairwise
 
 import numpy as np
 
+from sigmacube.core.lowrank.combine import CellWindows, visit_cells
 from sigmacube.core.lowrank.factors import Factors
-from sigmacube.core.lowrank.overlap import (
-    PRECISION,
-    Block,
-    _BandCell,
-    _Cells,
-    _Pairs,
-    complete_blocks,
-    fill_with_pairs,
-)
+from sigmacube.core.lowrank.pairs import PRECISION, Pairs, pair_products
 from sigmacube.core.parallel import ParallelMap
-from sigmacube.core.windows import BLOCK, Axis, CellGroup
+from sigmacube.core.windows import BLOCK, Axis, Cell, Span
 
-__all__ = ["band_covariance", "support_covariance"]
-
-# Supports are worked off in groups that share windows, up to so many pixels along an axis: larger
-# groups share more but pair windows that do not overlap.
-GROUP_SIDE = 12
-
-Span = tuple[int, int]
-
-
-def band_covariance(
-    factors: Factors,
-    first: np.ndarray,
-    second: np.ndarray,
-    noise_variance: np.ndarray | None,
-    run: ParallelMap,
-) -> np.ndarray:
-    """Return (row, col, n) error covariances of combinations of bands at every pixel.
-
-    It goes by the blocks of `overlap`, so that a part of a scene has the bits of the whole.
-    NaN for blocks that lack windows.
-
-    Parameters
-    ----------
-    factors
-        Factors of all windows, or of those of a part of the scene.
-    first, second
-        (n, bands) weights of the combinations; covariance number i is that of ``first[i]`` with
-        ``second[i]``.
-    noise_variance
-        (row, col, band cell) variance of kept components of pure noise, or None.
-    run
-        Parallel map.
-    """
-    grid = factors.grid
-    output = np.full((*grid.cube_shape[:2], len(first)), np.nan)
-    groups = _by_band_cell(factors, first, second)
-    for block in complete_blocks(grid):
-        part = factors.select(*block.windows(grid))
-        for cell, sides in groups:
-            _fill_block(output, part, grid.origin, block, cell, sides, run)
-    if noise_variance is not None:
-        for cell, sides in groups:
-            kept = noise_variance[..., cell, None] * sides.noise
-            output[..., sides.where] += kept * sides.scale
-    return output
-
-
-def _fill_block(
-    output: np.ndarray,
-    part: Factors,
-    origin: tuple[int, int],
-    block: Block,
-    cell: int,
-    sides: _Sides,
-    run: ParallelMap,
-) -> None:
-    """Write the covariances of one block, from the windows over it alone."""
-    scene = _BandCell.create(part, cell)
-    (top, bottom), (left, right) = (
-        (ends[0] - first, ends[1] - first)
-        for ends, first in zip((block.rows, block.cols), part.grid.origin, strict=True)
-    )
-    maps = np.empty((*part.grid.cube_shape[:2], len(sides.where)), dtype=PRECISION)
-    noise = sides.noise.astype(PRECISION)
-
-    def fill(pairs: _Pairs, patch: tuple[CellGroup, CellGroup]) -> None:
-        cells = _Cells.gather(scene, *patch)
-        cells.write(cells.exact_variance(pairs, noise), maps, part.grid.origin)
-
-    fill_with_pairs(scene, block, fill, run, (sides.first, sides.second))
-    there = tuple(
-        slice(ends[0] - first, ends[1] - first)
-        for ends, first in zip((block.rows, block.cols), origin, strict=True)
-    )
-    found = output[there]
-    found[..., sides.where] = maps[top:bottom, left:right] * sides.scale
+__all__ = ["band_covariance", "batch_side", "region_terms", "support_covariance"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,30 +41,88 @@ class _Sides:
 
 def _by_band_cell(
     factors: Factors, first: np.ndarray, second: np.ndarray
-) -> list[tuple[int, _Sides]]:
+) -> list[tuple[int, Cell, _Sides]]:
     """Whiten the sides, and sort them by the band cell that they lie in."""
-    axis = factors.grid.bands
     white = [factors.noise.weights_to_white(np.asarray(side, float)) for side in (first, second)]
     length = [np.maximum(np.linalg.norm(side, axis=1), 1e-300) for side in white]
-    groups = []
-    taken = np.zeros(len(white[0]), dtype=bool)
-    for cell in range(len(axis.count)):
-        outside = np.ones(axis.length, dtype=bool)
-        outside[axis.edges[cell] : axis.edges[cell + 1]] = False
-        inside = ~taken & ~np.any((white[0] != 0) | (white[1] != 0), axis=1, where=outside)
-        where = np.flatnonzero(inside)
-        taken |= inside
+    used, groups = (white[0] != 0) | (white[1] != 0), []
+    taken = np.zeros(len(used), dtype=bool)
+    for number, cell in enumerate(factors.grid.bands.cells()):
+        outside = np.ones(used.shape[1], dtype=bool)
+        outside[cell.elements] = False
+        where = np.flatnonzero(~taken & ~np.any(used, axis=1, where=outside))
+        taken[where] = True
         if len(where):
             one, two = (
                 (side / norm[:, None])[where] for side, norm in zip(white, length, strict=True)
             )
-            groups.append((cell, _Sides(where, one, two, (length[0] * length[1])[where])))
+            scale = (length[0] * length[1])[where]
+            groups.append((number, cell, _Sides(where, one, two, scale)))
     if not taken.all():
         raise ValueError(
             "Invalid combination of bands that different windows hold. Where windows cut the "
             "spectrum, only bands that the same windows cover can be combined pixel by pixel."
         )
     return groups
+
+
+def band_covariance(
+    factors: Factors,
+    first: np.ndarray,
+    second: np.ndarray,
+    noise_variance: np.ndarray | None,
+    run: ParallelMap,
+) -> np.ndarray:
+    """Return (row, col, n) error covariances of combinations of bands at every pixel.
+
+    It goes by the blocks of `combine`, so that a part of a scene has the bits of the whole. NaN
+    for blocks that lack windows.
+
+    Parameters
+    ----------
+    factors
+        Factors of all windows, or of those of a part of the scene.
+    first, second
+        (n, bands) weights of the combinations; covariance number i is that of ``first[i]`` with
+        ``second[i]``.
+    noise_variance
+        (row, col, band cell) variance of kept components of pure noise, or None.
+    run
+        Parallel map.
+    """
+    grid = factors.grid
+    output = np.full((*grid.cube_shape[:2], len(first)), np.nan)
+    groups = _by_band_cell(factors, first, second)
+    for block in grid.complete_blocks():
+        part, here = factors.select(*block.windows(grid)), block.within(grid.origin)
+        for number, cell, sides in groups:
+            pairs = Pairs.create(part, cell, run, (sides.first, sides.second))
+            image = np.empty((*output[here].shape[:2], len(sides.where)), dtype=PRECISION)
+
+            def fill(
+                windows: CellWindows,
+                where: tuple[slice, slice],
+                pairs: Pairs = pairs,
+                image: np.ndarray = image,
+            ) -> None:
+                image[where] = windows.image(windows.variance(pairs))
+
+            visit_cells(part, block, number, cell, fill, run)
+            output[here][..., sides.where] = image * sides.scale
+    if noise_variance is not None:
+        for number, _, sides in groups:
+            kept = noise_variance[..., number, None] * sides.noise
+            output[..., sides.where] += kept * sides.scale
+    return output
+
+
+@dataclass(frozen=True, eq=False)
+class _Support:
+    """Pixels of a support and their weights."""
+
+    rows: np.ndarray
+    cols: np.ndarray
+    weights: np.ndarray
 
 
 def support_covariance(
@@ -196,249 +163,191 @@ def support_covariance(
     """
     output = np.zeros((count, len(first)))
     cells = _by_band_cell(factors, first, second)
-    if boxes is None:
-        boxes = _boxes(factors, labels, weights, count)
-    for groups, windows in _batches(factors, labels, weights, boxes):
+    supports = _supports(labels, weights)
+    boxes = _boxes(supports, count, factors.grid.origin) if boxes is None else boxes
+    for numbers, windows in _batches(factors, supports, boxes):
         part = factors.select(*windows)
-        moved = [group.moved(factors, part) for group in groups]
-        for cell, sides in cells:
-            scene = _BandCell.create(part, cell)
-            pairs = _Pairs.of_all(scene, (sides.first, sides.second), run)
-            found = run(partial(_of_group, scene, _shares(scene), pairs, sides), moved)
-            for group, values in zip(groups, found, strict=True):
-                output[group.supports[:, None], sides.where] = values * sides.scale
-    for cell, sides in cells:
-        if noise_variance is not None:
-            inside = labels >= 0
-            power = (weights**2 * noise_variance[..., cell])[inside]
+        down, right = np.subtract(factors.grid.origin, part.grid.origin)
+        moved = [
+            _Support(own.rows + down, own.cols + right, own.weights)
+            for own in (supports[n] for n in numbers)
+        ]
+        for number, cell, sides in cells:
+            pairs = Pairs.create(part, cell, run, (sides.first, sides.second))
+            found = run(partial(_of_support, part, part.shares[number], cell, pairs), moved)
+            output[np.ix_(numbers, sides.where)] = np.array(found) * sides.scale
+    if noise_variance is not None:
+        inside = labels >= 0
+        for number, _, sides in cells:
+            power = (weights**2 * noise_variance[..., number])[inside]
             kept = np.bincount(labels[inside], power, count)
             output[:, sides.where] += kept[:, None] * (sides.noise * sides.scale)
     return output
 
 
-@dataclass(frozen=True, eq=False)
-class _Group:
-    """Neighbouring supports: their pixels, sorted by support."""
-
-    supports: np.ndarray
-    """(supports,) their numbers."""
-    starts: np.ndarray
-    """(supports + 1,) where the pixels of each begin."""
-    rows: np.ndarray
-    cols: np.ndarray
-    weights: np.ndarray
-
-    def moved(self, factors: Factors, part: Factors) -> _Group:
-        """Return the group as seen from a part of the factors' grid."""
-        down, right = (
-            mine - theirs
-            for mine, theirs in zip(factors.grid.origin, part.grid.origin, strict=True)
-        )
-        return replace(self, rows=self.rows + down, cols=self.cols + right)
-
-
-def _boxes(factors: Factors, labels: np.ndarray, weights: np.ndarray, count: int) -> np.ndarray:
-    """Return (supports, 4) first row, end, first col, end of the pixels with a weight."""
+def _supports(labels: np.ndarray, weights: np.ndarray) -> dict[int, _Support]:
+    """Return the pixels with a weight, by support."""
     rows, cols = np.nonzero((labels >= 0) & (weights != 0))
-    number = labels[rows, cols]
+    if not len(rows):
+        return {}
+    order = np.argsort(labels[rows, cols], kind="stable")
+    rows, cols = rows[order], cols[order]
+    numbers, starts = np.unique(labels[rows, cols], return_index=True)
+    return {
+        int(number): _Support(r, c, weights[r, c])
+        for number, r, c in zip(
+            numbers, np.split(rows, starts[1:]), np.split(cols, starts[1:]), strict=True
+        )
+    }
+
+
+def _boxes(supports: dict[int, _Support], count: int, origin: tuple[int, int]) -> np.ndarray:
+    """Return (supports, 4) first row, end, first col, end in the whole scene."""
     boxes = np.zeros((count, 4), dtype=np.int64)
-    for n, (position, first) in enumerate(zip((rows, cols), factors.grid.origin, strict=True)):
-        low, high = np.full(count, np.iinfo(np.int64).max), np.full(count, -1)
-        np.minimum.at(low, number, position + first)
-        np.maximum.at(high, number, position + first)
-        boxes[:, 2 * n], boxes[:, 2 * n + 1] = np.where(high < 0, -1, low), high + 1
+    for number, own in supports.items():
+        ends = [at + np.array([used.min(), used.max() + 1])
+                for at, used in zip(origin, (own.rows, own.cols), strict=True)]  # fmt: skip
+        boxes[number] = np.concatenate(ends)
     return boxes
 
 
 def _batches(
-    factors: Factors, labels: np.ndarray, weights: np.ndarray, boxes: np.ndarray
-) -> Iterator[tuple[list[_Group], tuple[Span, Span]]]:
-    """Yield groups of supports that begin in the same block, and the windows over the block."""
-    grid = factors.grid
-    groups = _groups(labels, weights, boxes)
-    sides = np.array([batch_side(axis) for axis in (grid.rows, grid.cols)])
-    keys = boxes[:, [0, 2]] // sides
-    first = np.array([keys[group.supports[0]] for group in groups]).reshape(-1, 2)
-    for members in _members(first):
-        own = [groups[m] for m in members]
-        # Of all supports that begin here, masked or not: what is masked must not change the bits.
-        here = boxes[np.all(keys == first[members[0]], axis=1)]
-        spans = []
-        for axis, low, high in zip(
-            (grid.rows, grid.cols), here.min(axis=0)[[0, 2]], here.max(axis=0)[[1, 3]], strict=True
-        ):
-            spans.append(axis.windows_over(int(low) - axis.origin, int(high) - axis.origin))
-        yield own, (spans[0], spans[1])
+    factors: Factors, supports: dict[int, _Support], boxes: np.ndarray
+) -> Iterator[tuple[list[int], tuple[Span, Span]]]:
+    """Yield supports that begin in the same block, and the windows over all that begin there."""
+    axes = (factors.grid.rows, factors.grid.cols)
+    keys = boxes[:, [0, 2]] // [batch_side(axis) for axis in axes]
+    there = np.zeros(len(boxes), dtype=bool)
+    there[list(supports)] = True
+    for key in np.unique(keys[there], axis=0):
+        # All supports that begin here, masked or not: what is masked must not change the bits.
+        here = np.all(keys == key, axis=1) & (boxes[:, 1] > boxes[:, 0])
+        low, high = boxes[here].min(axis=0), boxes[here].max(axis=0)
+        rows, cols = (
+            axis.windows_over(int(low[n]) - axis.origin, int(high[n + 1]) - axis.origin)
+            for axis, n in zip(axes, (0, 2), strict=True)
+        )
+        yield np.flatnonzero(here & there).tolist(), (rows, cols)
 
 
 def batch_side(axis: Axis) -> int:
-    """Return the side of the blocks that supports are batched by: whole groups of them.
+    """Return the side of the blocks that supports are batched by.
 
     Examples
     --------
     >>> batch_side(Axis(length=1000, size=20, step=4))
-    168
+    160
     """
-    side = BLOCK * axis.size
-    return side + -side % GROUP_SIDE
+    return BLOCK * axis.size
 
 
-def _groups(labels: np.ndarray, weights: np.ndarray, boxes: np.ndarray) -> list[_Group]:
-    """Group supports by where they begin."""
-    rows, cols = np.nonzero((labels >= 0) & (weights != 0))
-    number = labels[rows, cols]
-    order = np.argsort(number, kind="stable")
-    rows, cols, number = rows[order], cols[order], number[order]
-    supports, starts = np.unique(number, return_index=True)
-    stops = np.append(starts[1:], len(number))
-    groups = []
-    for member in _members(boxes[supports][:, [0, 2]] // GROUP_SIDE):
-        picked = np.concatenate([np.arange(starts[m], stops[m]) for m in member])
-        begin = np.concatenate([[0], np.cumsum(stops[member] - starts[member])])
-        r, c = rows[picked], cols[picked]
-        groups.append(_Group(supports[member], begin, r, c, weights[r, c]))
-    return groups
-
-
-def _members(keys: np.ndarray) -> list[np.ndarray]:
-    """Return the indices of equal rows of ``keys``, group by group."""
-    if not len(keys):
-        return []
-    _, inverse = np.unique(keys, axis=0, return_inverse=True)
-    inverse = inverse.ravel()
-    order = np.argsort(inverse, kind="stable")
-    return np.split(order, np.cumsum(np.bincount(inverse))[:-1])
-
-
-def _shares(scene: _BandCell) -> np.ndarray:
-    """Return (lines, J, rows, cols) the weights of the windows, summing to one at every pixel."""
-    grid = scene.factors.grid
-    total = np.zeros(grid.cube_shape[:2])
-    where = {}
-    for line, j in np.ndindex(scene.weights.shape[:2]):
-        rows, cols, _ = grid.slices(scene.lines.at(line)[0], j)
-        where[line, j] = rows, cols
-        total[rows, cols] += scene.weights[line, j]
-    shares = np.empty_like(scene.weights)
-    for window, (rows, cols) in where.items():
-        shares[window] = scene.weights[window] / total[rows, cols]
-    return shares
-
-
-@dataclass(frozen=True, eq=False)
-class _Around:
-    """The windows that touch a group of supports: a block of lines by a block of columns."""
-
-    lines: np.ndarray
-    cols: np.ndarray
-    inside: np.ndarray
-    """(lines, cols, pixels) whether a window covers a pixel."""
-    at: tuple[np.ndarray, ...]
-    """Index of the pixels in arrays (lines, J, rows, cols); anywhere where not inside."""
-
-    @classmethod
-    def create(cls, scene: _BandCell, group: _Group) -> _Around:
-        grid, count = scene.factors.grid, scene.lines.count
-        spans = []
-        for axis, position in ((grid.rows, group.rows), (grid.cols, group.cols)):
-            touched = (axis.starts <= position.max()) & (axis.starts + axis.size > position.min())
-            spans.append(np.flatnonzero(touched))
-        lines = (spans[0][:, None] * count + np.arange(count)).ravel()
-        row = group.rows - grid.rows.starts[np.repeat(spans[0], count)][:, None]
-        col = group.cols - grid.cols.starts[spans[1]][:, None]
-        ok = ((row >= 0) & (row < grid.rows.size))[:, None] & ((col >= 0) & (col < grid.cols.size))[
-            None
-        ]
-        at = (
-            lines[:, None, None],
-            spans[1][None, :, None],
-            np.clip(row, 0, grid.rows.size - 1)[:, None],
-            np.clip(col, 0, grid.cols.size - 1)[None],
-        )
-        return cls(lines, spans[1], ok, at)
-
-
-def _of_group(
-    scene: _BandCell, shares: np.ndarray, pairs: _Pairs, sides: _Sides, group: _Group
+def _of_support(
+    factors: Factors, shares: np.ndarray, cell: Cell, pairs: Pairs, support: _Support
 ) -> np.ndarray:
-    """Return (supports, n) covariances of one group of supports."""
-    around = _Around.create(scene, group)
-    n_lines, n_cols, n_pixels = around.inside.shape
-    n_windows, rank = n_lines * n_cols, pairs.pixels.shape[-1]
-    x = (shares[around.at] * around.inside * group.weights).reshape(n_windows, n_pixels)
-    scale = pairs.influence[around.lines[:, None], around.cols]
-    l_, j_, r_, c_ = around.at
-    u = scene.left[:, :, :rank][l_, j_, :, r_, c_]  # (lines, cols, pixels, rank)
-    u = (u * around.inside[..., None] * scale[:, :, None, :]).reshape(n_windows, n_pixels, rank)
-    products = [_InnerProducts.create(x[:, s], u[:, s]) for s in _slices(group.starts)]
-
-    z = np.stack([p.z for p in products])  # (supports, windows, rank)
-    blocks = _pair_blocks(around, pairs, scene.factors.grid.cols)
-    p_q = np.stack([p.x_p.sum(axis=1) for p in products])  # Σ_b x_a·p_b, less Σ_b p_a·p_b below
-    p_p = np.zeros(len(products))
-    total = np.zeros((len(products), len(sides.where)))
-    shape = (n_lines, n_cols, n_lines, n_cols)
-    q = np.stack([p.x_x - p.x_p - p.x_p.T for p in products]).reshape(-1, *shape)
-    z = z.reshape(-1, n_lines, n_cols, rank)
-    p_q = p_q.reshape(-1, n_lines, n_cols)
-    for (a, b), where, exists in blocks:
-        grams = pairs.pixels[where][around.cols[:, None], exists.slots]  # (j, j', r of b, r of a)
-        grams = np.where(exists.mask[..., None, None], grams, 0)
-        s = np.einsum("gjx,jkyx,gky->gjk", z[:, a], grams, z[:, b], optimize=True)
-        factor = 1 if a == b else 2
-        p_p += factor * s.sum(axis=(1, 2))
-        p_q[:, a] -= s.sum(axis=2)
-        if a != b:
-            p_q[:, b] -= s.sum(axis=1)
-        t = pairs.bands[where][around.cols[:, None], exists.slots]
-        weight = factor * np.where(exists.mask, q[:, a, :, b] + s, 0)
-        total += weight.reshape(len(z), -1) @ t.reshape(-1, t.shape[-1])
-    b_a = pairs.leverage[around.lines[:, None], around.cols]
-    total += 2 * p_q.reshape(len(z), -1) @ b_a.reshape(n_windows, -1)
-    return total + p_p[:, None] * sides.noise
+    """Return (n,) covariances of one support."""
+    spans, within, inside = [], [], []
+    for axis, used in ((factors.grid.rows, support.rows), (factors.grid.cols, support.cols)):
+        spans.append(slice(*axis.windows_over(int(used.min()), int(used.max()) + 1)))
+        at = used - axis.starts[spans[-1], None]
+        inside.append((at >= 0) & (at < axis.size))
+        within.append(np.clip(at, 0, axis.size - 1))
+    # (rows, cols, pixels, ...) of the windows around; anywhere in a window that lacks the pixel.
+    rows, cols = (np.arange(span.start, span.stop) for span in spans)
+    i, j, r, c = rows[:, None, None], cols[None, :, None], within[0][:, None], within[1][None]
+    covers = inside[0][:, None] & inside[1][None]
+    windows = (spans[0], slice(0, shares.shape[1]), spans[1])
+    rank = pairs.influence.shape[3]
+    x = shares[i, :, j, r, c] * (covers * support.weights)[..., None]
+    u = factors.left[i, cell.windows, j, :rank, r, c] * covers[..., None, None]
+    x = x.transpose(0, 3, 1, 2).reshape(-1, len(support.rows))
+    u = u.transpose(0, 3, 1, 4, 2).reshape(len(x), rank, -1)
+    u *= pairs.influence[windows].reshape(len(x), rank, 1)
+    z = np.einsum("wrp,wp->wr", u, x)
+    p = np.einsum("wrp,wr->wp", u, z)
+    together, x_p = pairs.together(windows), x @ p.T
+    x_x = (x @ x.T - x_p - x_p.T)[together.first, together.second]
+    return pairs.covariance(
+        windows, z[..., None].astype(PRECISION), x_x[:, None], x_p.sum(axis=1)[:, None]
+    )[0]
 
 
-def _slices(starts: np.ndarray) -> Sequence[slice]:
-    return [slice(int(a), int(b)) for a, b in pairwise(starts)]
+def region_terms(factors: Factors, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the error covariance of Σ_u weights_u · spectrum_u in whitened space.
+
+    Parameters
+    ----------
+    factors
+        Factors of all windows.
+    weights
+        (row, col) weights; 1 / count over a region for its mean.
+
+    Returns
+    -------
+    share, low_rank
+        (bands,) |p|², and (bands, bands) Σ_a (p·q_a) 2 P_a + Σ_ab (q_a·q_b) P_a P_b. The covariance
+        is diag(share) + low_rank.
+    """
+    grid = factors.grid
+    rows, cols = (np.flatnonzero(weights.any(axis=axis)) for axis in (1, 0))
+    if not len(rows):
+        return np.zeros(grid.bands.length), np.zeros((grid.bands.length,) * 2)
+    spans = [axis.windows_over(int(used[0]), int(used[-1]) + 1)
+             for axis, used in ((grid.rows, rows), (grid.cols, cols))]  # fmt: skip
+    part = factors.select(spans[0], spans[1])
+    top, side = np.subtract(part.grid.origin, grid.origin)
+    inside = weights[top : top + part.grid.rows.length, side : side + part.grid.cols.length]
+    return _region(part, inside)
 
 
-@dataclass(frozen=True, eq=False)
-class _InnerProducts:
-    """What one support needs from the windows over it."""
+def _region(factors: Factors, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return `region_terms` of factors that all take part."""
+    grid, cells = factors.grid, factors.grid.bands.cells()
+    v = factors.right * factors.influence[..., None]
+    q, p = _passed_on(factors, weights)
+    share = np.repeat(np.einsum("chw,chw->c", p, p), np.diff(grid.bands.edges))
+    low_rank = np.zeros((grid.bands.length,) * 2)
+    on_bands = np.zeros((*v.shape[:4], grid.bands.length))
+    for k in range(grid.shape[2]):
+        on_bands[:, k, ..., grid.bands.slice(k)] = v[:, k]
+    for number, cell in enumerate(cells):
+        # Half of the sum: the other half is its transpose.
+        half = np.zeros_like(on_bands)
+        for i, j in np.ndindex(q.shape[0], q.shape[2]):
+            level = np.einsum("khw,chw->kc", q[i, :, j, number], p[(..., *grid.slices(i, j)[:2])])
+            half[i, :, j] = on_bands[i, :, j] * _by_band(grid.bands, level)[:, None]
+        for i in range(grid.shape[0]):
+            for pair in pair_products(q, v, grid, i):
+                a, b = pair.first, pair.second
+                level = _by_band(grid.bands, pair.pixels[:, number] / 2)
+                half[a] += level[:, None] * (pair.bands @ on_bands[b])
+                if pair.offset != (0, 0, 0):  # windows b and a
+                    level = _by_band(grid.bands, pair.pixels[..., number] / 2)
+                    half[b] += level[:, None] * (pair.bands.swapaxes(1, 2) @ on_bands[a])
+        flat = half.reshape(-1, grid.bands.length)
+        low_rank[cell.elements] = on_bands.reshape(flat.shape)[:, cell.elements].T @ flat
+    return share, low_rank + low_rank.T
 
-    z: np.ndarray
-    """(windows, rank) U_aᵀx_a."""
-    x_x: np.ndarray
-    """(windows, windows) x_a·x_b."""
-    x_p: np.ndarray
-    """(windows, windows) x_a·p_b."""
 
-    @classmethod
-    def create(cls, x: np.ndarray, u: np.ndarray) -> _InnerProducts:
-        z = np.einsum("wpr,wp->wr", u, x)
-        p = np.einsum("wpr,wr->wp", u, z)
-        return cls(z, x @ x.T, x @ p.T)
+def _by_band(axis: Axis, values: np.ndarray) -> np.ndarray:
+    """Return (..., band cells) for every band."""
+    return np.repeat(values, np.diff(axis.edges), axis=-1)
 
 
-@dataclass(frozen=True, eq=False)
-class _Slots:
-    """Where window pairs (j, j') of two lines lie in arrays (J, 2 reach + 1)."""
+def _passed_on(factors: Factors, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return q_a of all windows (I, K, J, band cells, rows, cols), and p (band cells, row, col).
 
-    slots: np.ndarray
-    mask: np.ndarray
-
-
-def _pair_blocks(
-    around: _Around, pairs: _Pairs, axis: Axis
-) -> list[tuple[tuple[int, int], int, _Slots]]:
-    """Return the pairs of lines a ≤ b that overlap, and where their windows' pairs lie."""
-    slots = around.cols[None, :] - around.cols[:, None] + (pairs.pixels.shape[2] - 1) // 2
-    mask = axis.overlap(around.cols[:, None], around.cols) > 0
-    where = _Slots(np.clip(slots, 0, pairs.pixels.shape[2] - 1), mask)
-    blocks = []
-    for a, line_a in enumerate(around.lines):
-        for b in range(a, len(around.lines)):
-            position = int(pairs.index[line_a, around.lines[b]])
-            if position >= 0:
-                blocks.append(((a, b), position, where))
-    return blocks
+    Shares of windows differ between band cells; they are zero where a window lacks a cell.
+    """
+    grid, cells = factors.grid, factors.grid.bands.cells()
+    shape = (*factors.left.shape[:3], len(cells), *factors.left.shape[4:])
+    q, p = np.zeros(shape), np.zeros((len(cells), *grid.cube_shape[:2]))
+    for number, cell in enumerate(cells):
+        for i, j in np.ndindex(shape[0], shape[2]):
+            where = grid.slices(i, j)[:2]
+            scale = factors.influence[i, cell.windows, j, :, None, None]
+            u = factors.left[i, cell.windows, j] * scale
+            x = factors.shares[number][i, :, j] * weights[where]
+            passed = np.einsum("krhw,kr->khw", u, np.einsum("krhw,khw->kr", u, x))
+            q[i, cell.windows, j, number] = x - passed
+            p[(number, *where)] += passed.sum(axis=0)
+    return q, p

@@ -42,7 +42,7 @@ class Selection:
     """Kept elements (pixels, bands / 8) as bits, by window (i, k, j)."""
     loss: Mapping[tuple[int, int, int], np.ndarray]
     """(rows, cols) bounded sum of squares left of every spectrum, by window."""
-    inflation: np.ndarray
+    sandwich: np.ndarray
     """(I, K, J) κ: variance over that of least squares on the kept elements."""
     level: np.ndarray
     """(I, K, J) noise std of the matrix that was decomposed."""
@@ -56,19 +56,19 @@ class Selection:
         """Collect the selections of all windows; None if no window left anything out."""
         rows, cols, _ = grid.window
         shape = (grid.shape[0], grid.shape[2], grid.shape[1])
-        inflation, level, counts = np.ones(shape), np.ones(shape), np.full(shape, -1)
+        sandwich, level, counts = np.ones(shape), np.ones(shape), np.full(shape, -1)
         packed, loss = {}, {}
         for i, k, j in np.ndindex(shape):
             solution = solutions[i][k][j]
-            inflation[i, k, j], level[i, k, j] = solution.inflation, solution.level
+            sandwich[i, k, j], level[i, k, j] = solution.sandwich, solution.level
             if solution.kept is not None:
                 packed[i, k, j] = np.packbits(solution.kept, axis=1)
                 counts[i, k, j] = np.count_nonzero(solution.kept)
             if solution.loss is not None:
                 loss[i, k, j] = solution.loss.reshape(rows, cols)
-        if not packed and not loss and np.all(inflation == 1):
+        if not packed and not loss and np.all(sandwich == 1):
             return None
-        return cls(grid, packed, loss, inflation, level, counts)
+        return cls(grid, packed, loss, sandwich, level, counts)
 
     def select(
         self, grid: WindowGrid, rows: tuple[int, int], cols: tuple[int, int]
@@ -84,9 +84,9 @@ class Selection:
 
         here = np.s_[rows[0] : rows[1], :, cols[0] : cols[1]]
         packed, loss = part(self.packed), part(self.loss)
-        if not packed and not loss and np.all(self.inflation[here] == 1):
+        if not packed and not loss and np.all(self.sandwich[here] == 1):
             return None
-        arrays = (self.inflation[here], self.level[here], self.counts[here])
+        arrays = (self.sandwich[here], self.level[here], self.counts[here])
         return Selection(grid, packed, loss, *arrays)
 
     def kept(self, window: tuple[int, int, int]) -> np.ndarray | None:
@@ -337,11 +337,30 @@ class Factors:
         return 1 / np.square(np.square(variance))  # the power of a float takes ten times as long
 
     @cached_property
-    def weight_sum(self) -> np.ndarray:
-        """(rows, cols, K) sum of the weights of the windows over each pixel, per band window."""
-        grid = self.grid
-        total = np.zeros((*grid.cube_shape[:2], grid.shape[2]))
-        for i, k, j in np.ndindex(self.left.shape[:3]):
-            rows, cols, _ = grid.slices(i, j, k)
-            total[rows, cols, k] += self.pixel_weights[i, k, j]
-        return total
+    def shares(self) -> list[np.ndarray]:
+        """Weights of the windows in the mean, summing to one over the windows at every pixel.
+
+        One array (I, K, J, rows, cols) per cell of the band axis, K the band windows over it.
+        They are right at pixels all of whose windows are here.
+        """
+        grid, shares = self.grid, []
+        for cell in grid.bands.cells():
+            weights = self.pixel_weights[:, cell.windows]
+            total = np.zeros(grid.cube_shape[:2])
+            for i, k, j in np.ndindex(weights.shape[:3]):
+                total[grid.slices(i, j)[:2]] += weights[i, k, j]
+            share = np.empty_like(weights)
+            for i, j in np.ndindex(weights.shape[0], weights.shape[2]):
+                share[i, :, j] = weights[i, :, j] / total[grid.slices(i, j)[:2]]
+            shares.append(share)
+        return shares
+
+    def share_of_elements(self, window: tuple[int, int, int]) -> np.ndarray:
+        """Return (rows, cols, bands) the share of a window in the mean at its elements."""
+        i, k, j = window
+        parts = []
+        for cell, shares in zip(self.grid.bands.cells(), self.shares, strict=True):
+            if cell.windows.start <= k < cell.windows.stop:
+                own = shares[i, k - cell.windows.start, j][..., None]
+                parts.append(np.repeat(own, cell.elements.stop - cell.elements.start, axis=2))
+        return np.concatenate(parts, axis=2)

@@ -30,16 +30,16 @@ SMALLEST_VARIANCE = 1e-9
 class Incompleteness:
     """Effect of left-out elements on the mean over windows; all (row, col, band)."""
 
-    inflation: np.ndarray
+    gap_factor: np.ndarray
     """f̄, factor on the standard deviation."""
     support: np.ndarray
     """Share of the weight that lies with windows that know the element's pixel and band."""
     left_out: np.ndarray
     """True where windows with most of the weight left the element out."""
 
-    def rejected(self, missing: np.ndarray | None) -> np.ndarray:
-        """Return the elements that were there and were left out all the same."""
-        return self.left_out if missing is None else self.left_out & ~missing
+    def of(self, part: tuple[slice, slice]) -> Incompleteness:
+        """Return some rows and columns."""
+        return Incompleteness(self.gap_factor[part], self.support[part], self.left_out[part])
 
     def apply(
         self,
@@ -60,7 +60,7 @@ class Incompleteness:
             return
         observed = 0.0 if noise_variance is None else np.repeat(noise_variance, widths, axis=2)
         variance -= observed
-        variance *= np.square(self.inflation)
+        variance *= np.square(self.gap_factor)
         variance += observed
 
 
@@ -73,67 +73,46 @@ def incompleteness(
         return None
     shape = factors.grid.cube_shape
     sums = _Sums(*(np.zeros(shape, dtype=np.float32) for _ in range(3)))
-    normaliser = _element_weights(factors)
     # Rows of windows that do not overlap run in parallel; the order of sums stays the same.
     stride = factors.grid.rows.reach + 1
     for first in range(min(stride, len(factors.grid.rows))):
         run(
-            lambda i: _add_row(sums, factors, selection, normaliser, i, uncertainty),
+            lambda i: _add_row(sums, factors, selection, i, uncertainty),
             range(first, len(factors.grid.rows), stride),
         )
     known = sums.support > 0
-    inflation = np.divide(sums.inflation, sums.support, out=sums.inflation, where=known)
-    inflation[~known] = np.nan
-    return Incompleteness(inflation, sums.support, sums.left_out > 0.5)
+    factor = np.divide(sums.gap_factor, sums.support, out=sums.gap_factor, where=known)
+    factor[~known] = np.nan
+    return Incompleteness(factor, sums.support, sums.left_out > 0.5)
 
 
 @dataclass(frozen=True, eq=False)
 class _Sums:
-    inflation: np.ndarray
+    gap_factor: np.ndarray
     support: np.ndarray
     left_out: np.ndarray
 
 
-def _element_weights(factors: Factors) -> np.ndarray:
-    """Return (row, col, band cell) sums of weights of all windows over an element."""
-    grid = factors.grid
-    cells = len(grid.bands.edges) - 1
-    sums = np.zeros((*grid.cube_shape[:2], cells))
-    for cell in range(cells):
-        first, count = int(grid.bands.first[cell]), int(grid.bands.count[cell])
-        sums[..., cell] = factors.weight_sum[..., first : first + count].sum(axis=-1)
-    return np.repeat(sums, np.diff(grid.bands.edges), axis=2) if cells > 1 else sums
-
-
 def _add_row(
-    sums: _Sums,
-    factors: Factors,
-    selection: Selection,
-    normaliser: np.ndarray,
-    i: int,
-    uncertainty: bool,
+    sums: _Sums, factors: Factors, selection: Selection, i: int, uncertainty: bool
 ) -> None:
     """Add what one row of windows contributes."""
     grid = factors.grid
     for k, j in np.ndindex(*factors.left.shape[1:3]):
-        rows, cols, bands = grid.slices(i, j, k)
-        total = normaliser[rows, cols, bands if normaliser.shape[2] > 1 else slice(None)]
-        weight = (factors.pixel_weights[i, k, j][..., None] / total).astype(np.float32)
-        kept = selection.kept((i, k, j))
-        where = (rows, cols, bands)
+        where, window = grid.slices(i, j, k), (i, k, j)
+        weight, kept = factors.share_of_elements(window).astype(np.float32), selection.kept(window)
         if kept is None:
             sums.support[where] += weight
-            sums.inflation[where] += weight * np.float32(np.sqrt(selection.inflation[i, k, j]))
+            sums.gap_factor[where] += weight * np.float32(np.sqrt(selection.sandwich[window]))
             continue
-        shape = (*weight.shape[:2], kept.shape[1])
+        shape = weight.shape
         sums.left_out[where] += weight * ~kept.reshape(shape)
-        known = kept.any(axis=1, keepdims=True) & known_bands(kept, int(factors.ranks[i, k, j]))
-        known = known.reshape(shape)
-        weight = weight * known
+        known = kept.any(axis=1, keepdims=True) & known_bands(kept, int(factors.ranks[window]))
+        weight = weight * known.reshape(shape)
         sums.support[where] += weight
         if uncertainty:
-            factor = std_factor(factors, selection, (i, k, j), kept)
-            sums.inflation[where] += weight * factor.reshape(shape)
+            factor = std_factor(factors, selection, window, kept)
+            sums.gap_factor[where] += weight * factor.reshape(shape)
 
 
 def std_factor(
@@ -148,7 +127,7 @@ def std_factor(
     a = np.einsum("nr,nr->n", left, left).astype(np.float32)[:, None]
     b = np.einsum("vr,vr->v", right, right).astype(np.float32)
     if is_nearly_complete(kept):
-        factor = np.full(kept.shape, np.sqrt(selection.inflation[window]), dtype=np.float32)
+        factor = np.full(kept.shape, np.sqrt(selection.sandwich[window]), dtype=np.float32)
         alone = np.sqrt(np.maximum((1 - a) * (1 - b), 1e-2))  # an element predicted by all others
         np.divide(factor, alone, out=factor, where=~kept)
         return factor
@@ -157,5 +136,5 @@ def std_factor(
     rho += gamma
     rho += np.where(kept, -both, both)
     rho /= np.maximum(a + b - a * b, SMALLEST_VARIANCE)
-    rho *= np.float32(selection.inflation[window])
+    rho *= np.float32(selection.sandwich[window])
     return np.sqrt(np.maximum(rho, SMALLEST_VARIANCE), out=rho)

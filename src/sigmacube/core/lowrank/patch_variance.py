@@ -8,18 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-__all__ = [
-    "exact_variance",
-    "leverage",
-    "near_edge_inflation",
-    "paper_variance",
-    "residual_share",
-]
-
-
-def leverage(vectors: np.ndarray, axis: int = -1) -> np.ndarray:
-    """Return squared row norms: a_u = ‖U_u‖² of pixels, b_v = ‖V_v‖² of bands."""
-    return np.sum(np.square(vectors), axis=axis)
+__all__ = ["exact_variance", "near_edge_inflation", "residual_share"]
 
 
 def exact_variance(pixel_leverage: np.ndarray, band_leverage: np.ndarray) -> np.ndarray:
@@ -34,18 +23,6 @@ def exact_variance(pixel_leverage: np.ndarray, band_leverage: np.ndarray) -> np.
     """
     a, b = pixel_leverage[:, None], band_leverage[None, :]
     return a + b - a * b
-
-
-def paper_variance(pixel_leverage: np.ndarray, band_leverage: np.ndarray) -> np.ndarray:
-    """Return the paper's variance a_u + b_v, which counts the common part twice.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> paper_variance(np.array([0.5]), np.array([0.2]))
-    array([[0.7]])
-    """
-    return pixel_leverage[:, None] + band_leverage[None, :]
 
 
 def residual_share(squares: np.ndarray, inflation: np.ndarray) -> np.ndarray:

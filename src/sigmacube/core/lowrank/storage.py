@@ -16,9 +16,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from sigmacube.core.lowrank.errors import LowRankErrors, mean_gap_factor
 from sigmacube.core.lowrank.factors import Factors
-from sigmacube.core.lowrank.functionals import ErrorModel, mean_inflation
-from sigmacube.core.lowrank.overlap import blocks_over
 from sigmacube.core.stored import ArraySpec, ModelArrays
 from sigmacube.core.whitening import Noise
 from sigmacube.core.windows import Axis, WindowGrid
@@ -33,7 +32,7 @@ _WINDOWS = ("window_row", "band_window", "window_col")
 _PIXELS = ("row", "col")
 
 
-def to_arrays(model: ErrorModel, rows: Span, cols: Span) -> ModelArrays:
+def to_arrays(model: LowRankErrors, rows: Span, cols: Span) -> ModelArrays:
     """Return what a model keeps of some rows and columns of the whole scene."""
     factors, grid = model.factors, model.factors.grid
     whole, origin = grid.root, grid.origin
@@ -72,13 +71,13 @@ def to_arrays(model: ErrorModel, rows: Span, cols: Span) -> ModelArrays:
     return ModelArrays.create("windows", about, arrays, places)
 
 
-def _of_pixels(model: ErrorModel, here: tuple[slice, ...]) -> dict[str, np.ndarray]:
+def _of_pixels(model: LowRankErrors, here: tuple[slice, ...]) -> dict[str, np.ndarray]:
     """Return what belongs to pixels, and the calibration of the bands, where there is any."""
     arrays = {}
     if model.noise_variance is not None and np.any(model.noise_variance[here]):
         arrays["noise_variance"] = model.noise_variance[here]
-    if model.inflation is not None:
-        arrays["inflation"] = model.inflation[here]
+    if model.gap_factor is not None:
+        arrays["inflation"] = model.gap_factor[here]
     if model.pixel_scale is not None:
         arrays["pixel_scale"] = model.pixel_scale[here]
     if model.band_scale is not None:
@@ -107,7 +106,7 @@ def _weights_by_pixel(factors: Factors, rows: Span, cols: Span) -> np.ndarray:
     grid, slots = factors.grid, _slots(factors.grid)
     shape = (rows[1] - rows[0], cols[1] - cols[0], grid.shape[2], *slots)
     weights = np.zeros(shape, dtype=np.float32)
-    for block in blocks_over(grid, rows, cols):
+    for block in grid.root.blocks(rows, cols):
         part = factors.select(*block.windows(grid))  # as in `combine`: those over it alone
         found = part.pixel_weights
         down = list(_overlaps(part.grid.rows, _common(block.rows, rows), rows[0]))
@@ -239,7 +238,7 @@ class StoredFactors:
         padded = padding * (window + grid.bands.size)
         return 4.0 * components + 12.0 * padded + 12.0 * self.ranks.size * window
 
-    def read(self, rows: Span | None = None, cols: Span | None = None) -> ErrorModel:
+    def read(self, rows: Span | None = None, cols: Span | None = None) -> LowRankErrors:
         """Return the error model of the scene, or of the windows over some rows and columns."""
         height, width, _ = self.grid.cube_shape
         windows = self._over(rows or (0, height), cols or (0, width))
@@ -259,13 +258,13 @@ class StoredFactors:
             weighting=self.weighting,
             stored_weights=self._weights(grid, windows, pixels),
         )
-        variance, scale, inflation = (
+        variance, scale, gaps = (
             self._floats(name, pixels) for name in ("noise_variance", "pixel_scale", "inflation")
         )
-        return ErrorModel(
+        return LowRankErrors(
             factors, variance, self.bands, self.n_bands, scale,
-            self._floats("band_scale", (slice(None),)), inflation,
-            None if is_whole else self._mean_inflation,
+            self._floats("band_scale", (slice(None),)), gaps,
+            None if is_whole else self._mean_gap_factor,
         )  # fmt: skip
 
     def _floats(self, name: str, key: tuple[slice, ...]) -> np.ndarray | None:
@@ -274,14 +273,14 @@ class StoredFactors:
         return np.asarray(self.found[name][key], dtype=np.float64)
 
     @cached_property
-    def _mean_inflation(self) -> np.ndarray | None:
+    def _mean_gap_factor(self) -> np.ndarray | None:
         if "inflation" not in self.found:
             return None
         rows, cols, _ = self.grid.cube_shape
         height = max(1, STREAMED // (cols * self.n_bands))
         strips = (self._floats("inflation", (slice(top, min(top + height, rows)),))
                   for top in range(0, rows, height))  # fmt: skip
-        return mean_inflation(strip for strip in strips if strip is not None)
+        return mean_gap_factor(strip for strip in strips if strip is not None)
 
     def _unpacked(
         self, grid: WindowGrid, rows: slice, cols: slice

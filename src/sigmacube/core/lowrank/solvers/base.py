@@ -9,7 +9,7 @@ import numpy as np
 
 from sigmacube.core.card import Card, spread_of
 
-__all__ = ["PatchSolution", "Solver"]
+__all__ = ["PatchSolution", "Solver", "Traits", "traits_of"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,7 +36,7 @@ class PatchSolution(Card):
     """Sum of squares of patch minus estimate over its valid elements."""
     kept: np.ndarray | None = None
     """(pixels, bands) True for the elements the estimate rests on; None means all of them."""
-    inflation: float = 1.0
+    sandwich: float = 1.0
     """Variance of the estimate over that of least squares on the kept elements, κ in theory."""
     level: float = 1.0
     """Noise std of the matrix that was decomposed; above one where elements are left out."""
@@ -84,11 +84,39 @@ class PatchSolution(Card):
 class Solver(Protocol):
     """A callable that turns one patch of unit noise into its low-rank estimate.
 
-    A solver whose attribute ``takes_missing`` is true is called with ``missing=`` as well, a
-    (pixels, bands) array, True where a value is missing, where there are such values. Any other
-    solver is called on patches whose missing values have been filled in.
+    What else it can do it says by attributes of the names and meanings of `Traits`; a plain
+    function has the defaults.
     """
 
     def __call__(self, patch: np.ndarray) -> PatchSolution:
         """Solve one patch (pixels, bands), whitened so that its noise has unit variance."""
         ...
+
+
+@dataclass(frozen=True)
+class Traits:
+    """What a solver can do, beyond solving a patch."""
+
+    takes_missing: bool = False
+    """It is called with ``missing=`` as well, a (pixels, bands) array, True where a value is
+    missing, where there are such values. Otherwise these are filled in around it."""
+    sets_aside: bool = False
+    """It leaves elements out that are there: impulses, dead lines."""
+    keeps_noise: bool = True
+    """It may keep components of pure noise in a complete patch, whose variance must be counted."""
+    scaled: bool = False
+    """It takes patches whose bands are scaled to unit noise, and whitens them itself."""
+
+
+def traits_of(solver: Solver) -> Traits:
+    """Return what a solver says of itself.
+
+    Examples
+    --------
+    >>> traits_of(PatchSolution.from_estimate)
+    Traits(takes_missing=False, sets_aside=False, keeps_noise=True, scaled=False)
+    """
+    return Traits(
+        **{name: bool(getattr(solver, name)) for name in Traits.__dataclass_fields__
+           if hasattr(solver, name)}
+    )  # fmt: skip

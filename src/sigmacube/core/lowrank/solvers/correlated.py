@@ -49,6 +49,12 @@ class CorrelatedSolver:
     start: SvdSolver | None = None
 
     takes_missing = True
+    scaled = True
+
+    @property
+    def sets_aside(self) -> bool:
+        """Whether elements are set aside that are there."""
+        return self.select is not None
 
     @cached_property
     def _to_white(self) -> np.ndarray:

@@ -61,6 +61,7 @@ class GoDecSolver:
     tolerance: float = 2e-3
 
     takes_missing = True
+    sets_aside = True
 
     def __post_init__(self) -> None:
         if self.threshold <= 0:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sigmacube.core.lowrank.eigen import all_below, leading_eigenpairs
+from sigmacube.core.lowrank.eigen import is_below, leading_eigenpairs
 from sigmacube.core.rank import count_signal, noise_edge
 
 __all__ = ["LowRank", "rms", "working_precision"]
@@ -161,7 +161,7 @@ def _all_above(matrix: np.ndarray, edge: float) -> np.ndarray:
     A Cholesky factorisation tells whether there are any; only then are they computed.
     """
     gram = matrix.T @ matrix
-    if all_below(gram[None], np.array([edge**2]))[0]:
+    if is_below(gram, edge**2):
         return np.empty((len(gram), 0), dtype=matrix.dtype)
     vectors = leading_eigenpairs(gram.astype(np.float64), floor=edge**2)[1]
     return vectors.astype(matrix.dtype)

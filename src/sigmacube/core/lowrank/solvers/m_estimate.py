@@ -266,7 +266,7 @@ def to_solution(
     freedom = n_kept - r * (n + p - r)
     # A patch with hardly more elements than parameters says nothing about its noise.
     variance = spread / freedom if freedom > 0.1 * n_kept else 1.0
-    inflation = variance / max(slope, SMALLEST_SLOPE) ** 2
+    sandwich = variance / max(slope, SMALLEST_SLOPE) ** 2
     bounded = np.clip(residual, -bound, bound)
     return PatchSolution(
         left,
@@ -274,7 +274,7 @@ def to_solution(
         right,
         residual=float(np.vdot(residual * kept, residual)),
         kept=kept,
-        inflation=float(inflation),
-        level=float(np.sqrt(inflation * kept.size / max(n_kept, 1))),
+        sandwich=float(sandwich),
+        level=float(np.sqrt(sandwich * kept.size / max(n_kept, 1))),
         loss=np.einsum("nv,nv->n", bounded, bounded),
     )

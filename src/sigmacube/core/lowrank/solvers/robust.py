@@ -70,6 +70,7 @@ class RobustSolver:
     tolerance: float = TOLERANCE
 
     takes_missing = True
+    sets_aside = True
 
     def __call__(self, patch: np.ndarray, *, missing: np.ndarray | None = None) -> PatchSolution:
         """Solve one patch (pixels, bands) of unit noise."""

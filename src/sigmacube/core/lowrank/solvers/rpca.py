@@ -51,6 +51,7 @@ class RpcaSolver:
     growth: float = 1.5
 
     takes_missing = True
+    sets_aside = True
 
     def __call__(self, patch: np.ndarray, *, missing: np.ndarray | None = None) -> PatchSolution:
         """Solve one patch (pixels, bands) of unit noise."""

@@ -68,6 +68,7 @@ class SemiSoftGoDecSolver:
     seed: int = 0
 
     takes_missing = True
+    sets_aside = True
 
     def __post_init__(self) -> None:
         if self.projection not in ("exact", "random"):

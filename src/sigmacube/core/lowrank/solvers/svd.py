@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from sigmacube.core.lowrank.eigen import leading_eigenpairs
-from sigmacube.core.lowrank.iteration import iterate_above
 from sigmacube.core.lowrank.solvers.base import PatchSolution
 from sigmacube.core.lowrank.solvers.low_rank import working_precision
 from sigmacube.core.lowrank.solvers.m_estimate import Observed, full_influence, settle, to_solution
@@ -32,9 +30,6 @@ class SvdSolver:
     ----------
     rank
         ``"auto"`` or a fixed number of components.
-    start
-        (bands, k) orthonormal directions that dominate the scene: only a help to the
-        eigensolver for stacks of windows. None means LAPACK for every window.
 
     Examples
     --------
@@ -46,9 +41,13 @@ class SvdSolver:
     """
 
     rank: int | str = "auto"
-    start: np.ndarray | None = None
 
     takes_missing = True
+
+    @property
+    def keeps_noise(self) -> bool:
+        """Whether components below the noise edge are kept: not with an automatic rank."""
+        return self.rank != "auto"
 
     def __call__(self, patch: np.ndarray, *, missing: np.ndarray | None = None) -> PatchSolution:
         """Solve one patch (pixels, bands) of unit noise.
@@ -64,49 +63,35 @@ class SvdSolver:
         if missing is not None:
             return self._incomplete(patch, missing)
         if patch.shape[0] >= patch.shape[1]:
-            grams, counts = (patch.T @ patch)[None], np.array([len(patch)])
-            return replace(self, start=None).solve_stack([patch], grams, counts)[0]
+            return self.from_gram(patch, patch.T @ patch, len(patch))
         energy, edge = float(np.vdot(patch, patch)), noise_edge(*patch.shape)
         if energy == 0.0 or edge**2 < GRAM_RESOLUTION * energy:
             return self._by_patch(patch, edge)
-        values, left = self._by_lapack(patch @ patch.T, edge)
+        values, left = self._leading(patch @ patch.T, edge)
         right = patch.T @ (left / np.sqrt(values))
         return PatchSolution(left, np.sqrt(values), right, energy - float(values.sum()))
 
-    def solve_stack(
-        self,
-        patches: Sequence[np.ndarray],
-        grams: np.ndarray,
-        n_valid: np.ndarray,
-    ) -> list[PatchSolution]:
-        """Solve several patches of equal shape, with no fewer pixels than bands.
+    def from_gram(self, patch: np.ndarray, gram: np.ndarray, n_valid: int) -> PatchSolution:
+        """Solve a patch of no fewer pixels than bands from its Gram matrix.
 
         Parameters
         ----------
-        patches
-            The patches (..., bands), or images of them; masked pixels are rows of zeros.
-        grams
-            (patches, bands, bands) patchᵀ patch, which neighbouring windows share.
+        patch
+            The patch (..., bands), or an image of it; masked pixels are rows of zeros.
+        gram
+            (bands, bands) patchᵀ patch, parts of which neighbouring windows share.
         n_valid
-            (patches,) how many pixels are not masked.
+            How many pixels are not masked.
         """
-        edges = np.array([noise_edge(int(n), grams.shape[1]) for n in n_valid])
-        energies = np.trace(grams, axis1=1, axis2=2)
-        pairs: list[tuple[np.ndarray, np.ndarray] | None] = [None] * len(grams)
-        if self.rank == "auto" and self.start is not None:
-            pairs = iterate_above(grams, edges**2, self.start)
-        solutions = []
-        for patch, gram, edge, energy, known in zip(
-            patches, grams, edges.tolist(), energies.tolist(), pairs, strict=True
-        ):
-            if energy == 0.0 or edge**2 < GRAM_RESOLUTION * energy:
-                solutions.append(self._by_patch(patch.reshape(-1, len(gram)), edge))
-            else:
-                values, right = self._by_lapack(gram, edge) if known is None else known
-                solutions.append(_solution(patch, values, right, energy))
-        return solutions
+        edge, energy = noise_edge(n_valid, len(gram)), float(np.trace(gram))
+        if energy == 0.0 or edge**2 < GRAM_RESOLUTION * energy:
+            return self._by_patch(patch.reshape(-1, len(gram)), edge)
+        values, right = self._leading(gram, edge)
+        d = np.sqrt(values)
+        left = np.matmul(patch, right / d).reshape(patch.size // len(right), len(d))
+        return PatchSolution(left, d, right, max(energy - float(values.sum()), 0.0))
 
-    def _by_lapack(self, gram: np.ndarray, edge: float) -> tuple[np.ndarray, np.ndarray]:
+    def _leading(self, gram: np.ndarray, edge: float) -> tuple[np.ndarray, np.ndarray]:
         if self.rank == "auto":
             return leading_eigenpairs(gram, floor=edge**2)
         values, vectors = leading_eigenpairs(gram, count=min(int(self.rank), len(gram)))
@@ -120,7 +105,7 @@ class SvdSolver:
         low = alternate(work, kept, state.low, MISSING_TOLERANCE)
         solution = to_solution(patch, missing, low, kept, 0.0, 1.0, bound=np.inf)
         share = np.count_nonzero(kept) / kept.size
-        return replace(solution, inflation=1.0, level=float(1 / np.sqrt(share)))
+        return replace(solution, sandwich=1.0, level=float(1 / np.sqrt(share)))
 
     def _by_patch(self, patch: np.ndarray, edge: float) -> PatchSolution:
         if not patch.any():
@@ -130,11 +115,3 @@ class SvdSolver:
         rank = count_signal(d, edge) if self.rank == "auto" else int(self.rank)
         residual = float(np.sum(d[rank:] ** 2))
         return PatchSolution(left[:, :rank], d[:rank], right[:rank].T, residual)
-
-
-def _solution(
-    patch: np.ndarray, values: np.ndarray, right: np.ndarray, energy: float
-) -> PatchSolution:
-    d = np.sqrt(values)
-    left = np.matmul(patch, right / d).reshape(patch.size // len(right), len(d))
-    return PatchSolution(left, d, right, max(energy - float(values.sum()), 0.0))
