@@ -94,10 +94,14 @@ def test_band_without_data_is_set_aside(noisy: np.ndarray) -> None:
     assert np.isnan(result.spectral_cov(5, 6)[3]).all()
 
 
-def test_constant_band_is_kept(noisy: np.ndarray) -> None:
+def test_constant_band_holds_no_data(noisy: np.ndarray) -> None:
     noisy[..., 2] = 5.0
     result = denoise(noisy)
-    np.testing.assert_allclose(result.estimate[..., 2], 5.0, atol=0.5)
+    assert np.isnan(result.estimate[..., 2]).all()
+    assert np.isnan(result.std[..., 2]).all()
+    others = np.delete(np.arange(noisy.shape[2]), 2)
+    expected = denoise(noisy[..., others])
+    np.testing.assert_array_equal(result.estimate[..., others], expected.estimate)
 
 
 def test_all_zero_cube() -> None:
