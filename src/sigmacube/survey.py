@@ -1,8 +1,8 @@
 """What must be known of the whole scene before a part of it can be solved.
 
 Windows are local; three things are not: which bands hold data, the noise, and how the noise in kept
-components is correlated between windows. A `Survey` holds them. It comes from one pass over the scene, piece by piece, and is the same whether the scene
-lies in memory or in a file.
+components is correlated between windows. A `Survey` holds them. It comes from one pass over the
+scene, piece by piece, and is the same whether the scene lies in memory or in a file.
 """
 
 from __future__ import annotations

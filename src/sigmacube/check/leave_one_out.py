@@ -16,8 +16,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sigmacube.core.lowrank.factors import Factors
 from sigmacube.core.lowrank.errors import LowRankErrors
+from sigmacube.core.lowrank.factors import Factors
 from sigmacube.core.lowrank.patch_variance import residual_share
 from sigmacube.core.validity import valid_elements
 from sigmacube.core.whitening import Noise

@@ -369,7 +369,11 @@ class WindowGrid:
             first = int(np.searchsorted(axis.root.starts, axis.origin))
             ends = [(block, axis.root.windows_over(*block)) for block in axis.root.blocks]
             wanted.append(
-                [block for block, (begin, end) in ends if first <= begin and end <= first + len(axis)]
+                [
+                    block
+                    for block, (begin, end) in ends
+                    if first <= begin and end <= first + len(axis)
+                ]
             )
         return [Block(row, col) for row in wanted[0] for col in wanted[1]]
 

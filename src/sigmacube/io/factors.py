@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import xarray as xr
 
-from sigmacube.core.lowrank.factors import Factors
 from sigmacube.core.lowrank.errors import LowRankErrors
+from sigmacube.core.lowrank.factors import Factors
 from sigmacube.core.whitening import Noise
 from sigmacube.core.windows import WindowGrid
 
@@ -294,7 +294,9 @@ class StoredFactors:
         )
 
 
-def read_factors(dataset: xr.Dataset, noise: float | np.ndarray, n_bands: int) -> LowRankErrors | None:
+def read_factors(
+    dataset: xr.Dataset, noise: float | np.ndarray, n_bands: int
+) -> LowRankErrors | None:
     """Return the error model that a dataset holds, or None."""
     stored = StoredFactors.open(dataset)
     return None if stored is None else stored.read(noise, n_bands)

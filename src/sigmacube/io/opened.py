@@ -110,7 +110,11 @@ class OpenedResult:
         return self._part(self.estimate(rows, cols), std, errors, grid.origin)
 
     def _part(
-        self, estimate: np.ndarray, std: np.ndarray | None, errors: LowRankErrors | None, origin: Span
+        self,
+        estimate: np.ndarray,
+        std: np.ndarray | None,
+        errors: LowRankErrors | None,
+        origin: Span,
     ) -> ResultPart:
         header, none = self.header, np.empty((0, 0))
         return ResultPart(

@@ -257,5 +257,3 @@ def _wide_supports(labels: np.ndarray, count: int, grid: WindowGrid) -> np.ndarr
         np.maximum.at(high, number, position)
         wide |= (high - low >= 2 * axis.size) & (high >= 0)
     return np.flatnonzero(wide)
-
-
