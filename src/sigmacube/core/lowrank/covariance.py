@@ -175,7 +175,7 @@ def support_covariance(
         for number, cell, sides in cells:
             pairs = Pairs.create(part, cell, run, (sides.first, sides.second))
             found = run(partial(_of_support, part, part.shares[number], cell, pairs), moved)
-            output[np.ix_(numbers, sides.where)] = np.array(found) * sides.scale
+            output[np.array(numbers)[:, None], sides.where] = np.array(found) * sides.scale
     if noise_variance is not None:
         inside = labels >= 0
         for number, _, sides in cells:

@@ -29,6 +29,7 @@ class Crop:
 
     @classmethod
     def create(cls, weights: Weights, shape: tuple[int, int, int]) -> Crop:
+        """Cut weights on a cube of a shape, an array or a mapping, to where there are any."""
         if not isinstance(weights, Mapping):
             dense = np.asarray(weights, dtype=np.float64)
             if dense.shape != shape:

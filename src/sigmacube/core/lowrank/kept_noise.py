@@ -84,25 +84,28 @@ def _pair_powers(factors: Factors, run: ParallelMap) -> tuple[np.ndarray, np.nda
     noise = (factors.singular_values * (1 - factors.is_signal))[..., None, None]
     left = np.multiply(factors.left, noise, dtype=PRECISION)
     right, amplitude = factors.right.astype(PRECISION), np.sqrt(factors.noise_power)
+    products = np.zeros((grid.rows.size, grid.bands.size, grid.cols.size))
+    powers = np.zeros_like(products)
 
     def pool(i: int) -> list[tuple[tuple[int, ...], float, float]]:
         found = []
         for pair in pair_products(left, right, grid, i):
-            apart, shared = [], 1
-            for axis, a, b in zip(
-                (grid.rows, grid.bands, grid.cols), pair.first, pair.second, strict=True
-            ):
-                starts = (axis.starts[w.start if isinstance(w, slice) else w] for w in (a, b))
-                apart.append(abs(int(np.subtract(*starts))))
-                shared *= axis.size - apart[-1]
+            (_, k, cols), (below, other, beside) = pair.first, pair.second
+            apart = [
+                abs(int(axis.starts[b] - axis.starts[a]))
+                for axis, a, b in (
+                    (grid.rows, i, below),
+                    (grid.bands, k, other),
+                    (grid.cols, cols.start, beside.start),
+                )
+            ]
+            shared = np.prod(np.subtract(products.shape, apart))
             product = float(np.sum(pair.pixels * pair.bands, dtype=np.float64))
-            power = shared * float(np.vdot(amplitude[pair.first], amplitude[pair.second]))
+            power = float(shared * np.vdot(amplitude[pair.first], amplitude[pair.second]))
             found.append((tuple(apart), product, power))
         return found
 
     stride = max(1, len(grid.rows) // SAMPLED_ROWS)
-    products = np.zeros((grid.rows.size, grid.bands.size, grid.cols.size))
-    powers = np.zeros_like(products)
     for row in run(pool, range(0, len(grid.rows), stride)):
         for where, product, power in row:
             products[where] += product

@@ -39,7 +39,7 @@ PRECISION = np.float32
 Windows = tuple[slice, slice, slice]
 """Rows, band windows and columns of windows."""
 Sides = tuple[np.ndarray, np.ndarray]
-"""Weights (n, bands) on whitened bands, two sets of them: number i of one goes with i of the other."""
+"""Two sets of weights (n, bands) on whitened bands: number i of one goes with i of the other."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,7 +128,8 @@ def windows_together(shape: Triple, reach: Triple) -> Together:
     """
     count = int(np.prod(shape))
     first, second = np.triu_indices(count)
-    apart = np.subtract(*(np.unravel_index(side, shape) for side in (second, first)))
+    here, there = (np.array(np.unravel_index(side, shape)) for side in (first, second))
+    apart = there - here
     near = np.all(np.abs(apart) <= np.array(reach)[:, None], axis=0)
     first, second, offsets = first[near], second[near], tuple(apart[:, near])
     orders = np.where(first == second, 1, 2).astype(PRECISION)[:, None]
@@ -201,7 +202,7 @@ class Pairs:
         """Return the pairs that some windows form."""
         rows, bands, cols = self.bands.shape[3:6]
         shape = tuple(part.stop - part.start for part in windows)
-        return windows_together(shape, (rows - 1, bands // 2, cols // 2))  # type: ignore[arg-type]
+        return windows_together(shape, (rows - 1, bands // 2, cols // 2))
 
     def covariance(
         self,
