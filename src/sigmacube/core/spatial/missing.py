@@ -1,7 +1,7 @@
 """Missing elements: filled from the rest of the pixel and its surroundings, in a few rounds.
 
 With Ω the kept bands of a pixel, A = BᵀΩB says how much of each direction was observed. The data of
-the windows are z = BᵀΩy + (I − A) ẑ, with ẑ the estimate so far (expectation–maximisation).
+the windows are z = BᵀΩy + (I − A) z̃, with z̃ the best guess so far (expectation–maximisation).
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ __all__ = ["HALO", "Holes", "find_holes", "imputed", "start"]
 # Sides of the surroundings that a first guess is taken from, the smallest first.
 AROUND = (5, 21)
 HALO = AROUND[-1] // 2
-RIDGE = 0.1
+# Weight of the surroundings, and of the estimate so far, beside the pixel's own kept bands.
+RIDGE = 0.003
+TRUST = 0.3
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,11 +35,19 @@ class Holes:
     """(row, col) mean of A's diagonal: how much of a pixel was observed."""
 
     def fill(self, seen: np.ndarray, estimate: np.ndarray) -> np.ndarray:
-        """Return z = BᵀΩy + (I − A) ẑ (row, col, k) from BᵀΩy and ẑ."""
+        """Return z = BᵀΩy + (I − A) z̃ (row, col, k) from BᵀΩy and the estimate ẑ so far.
+
+        z̃ = (A + δI)⁻¹ (BᵀΩy + δẑ): what the kept bands say themselves counts as well.
+        """
         out = seen.copy()
-        guess = np.matmul(self.unseen, estimate[self.where].astype(np.float64)[:, :, None])
-        out[self.where] += guess[:, :, 0]
+        best = self.solve(seen[self.where], estimate[self.where].astype(np.float64), TRUST)
+        out[self.where] += np.matmul(self.unseen, best[:, :, None])[:, :, 0]
         return out
+
+    def solve(self, seen: np.ndarray, guess: np.ndarray, trust: float) -> np.ndarray:
+        """Return (A + δI)⁻¹ (BᵀΩy + δ guess) (pixels, k)."""
+        left = (1 + trust) * np.eye(seen.shape[1]) - self.unseen
+        return np.linalg.solve(left, (seen + trust * guess)[:, :, None])[:, :, 0]
 
     def part(self, inside: tuple[slice, slice]) -> Holes:
         """Return the holes of some rows and columns."""
@@ -75,10 +85,7 @@ def start(seen: np.ndarray, holes: Holes) -> np.ndarray:
         around[fresh] = mean[fresh] / weight[fresh][:, None]
         found |= fresh
     out = seen.copy()
-    k = seen.shape[2]
-    left = (1 + RIDGE) * np.eye(k) - holes.unseen
-    right = seen[holes.where] + RIDGE * around[holes.where]
-    out[holes.where] = np.linalg.solve(left, right[:, :, None])[:, :, 0]
+    out[holes.where] = holes.solve(seen[holes.where], around[holes.where], RIDGE)
     return out
 
 
