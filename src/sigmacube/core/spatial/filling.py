@@ -11,10 +11,13 @@ from sigmacube.core.spatial.missing import Holes, start
 from sigmacube.core.spatial.smoothing import Plan, Run, Smoothed, first_round, second_round
 from sigmacube.core.spatial.views import View, shares
 
-__all__ = ["filled", "filling_boxes", "hidden_lines", "less_seen"]
+__all__ = ["band_growth", "filled", "filling_boxes", "hidden_lines", "less_seen"]
 
 FILLINGS = 3
 HIDDEN = 12
+# Pixels of which less was seen are left to their surroundings; what else limits a direction.
+FEW = 0.2
+DELTA = 0.05
 
 
 def filling_boxes(plan: Plan, need: Box) -> list[Box]:
@@ -55,6 +58,26 @@ def _less(view: View, box: Box, share: np.ndarray, factor: float) -> View:
     growth = less.sum(axis=1) / np.maximum(kept.sum(axis=1), 1e-9) * factor ** (1 - windows) ** 2
     growth = np.maximum(growth, 1) / np.maximum(windows.mean(axis=(1, 2), keepdims=True), 0.1)
     return replace(view, weight=(view.weight * growth).astype(np.float32))
+
+
+def band_growth(holes: Holes, basis: np.ndarray) -> np.ndarray:
+    """Return (row, col, P) how much larger the variance of a band is where others miss as well.
+
+    b_v (A + δI)⁻¹ b_vᵀ (1 + δ) / c_v: bands that were kept do not see all directions equally. One
+    for pixels without holes and for those that were not seen at all.
+    """
+    growth = np.ones((*holes.where.shape, len(basis)), dtype=np.float32)
+    part = holes.share[holes.where] > FEW
+    unseen = holes.unseen[part]
+    share = np.maximum(np.sum(basis**2, axis=1), 1e-12)
+    eye = np.eye(basis.shape[1])
+    rows = np.full((len(holes.unseen), len(basis)), 1.0)
+    for start_ in range(0, len(unseen), 256):
+        piece = np.linalg.inv((1 + DELTA) * eye - unseen[start_ : start_ + 256])
+        along = np.einsum("pvk,vk->pv", np.matmul(basis, piece), basis)
+        rows[np.flatnonzero(part)[start_ : start_ + 256]] = along * (1 + DELTA) / share
+    growth[holes.where] = rows
+    return growth
 
 
 def hidden_lines(z: np.ndarray, plan: Plan, run: Run) -> tuple[Smoothed, np.ndarray, np.ndarray]:

@@ -89,20 +89,23 @@ def start(seen: np.ndarray, holes: Holes) -> np.ndarray:
     return out
 
 
-def imputed(block: Block, basis: np.ndarray) -> Block:
-    """Return a block whose missing elements are a first guess plus unit noise.
+def imputed(block: Block, strong: np.ndarray) -> Block:
+    """Return a block whose missing elements are a first guess plus noise, for the survey.
 
-    So the survey sees data of unit noise everywhere. The noise drawn depends on where the block
-    lies, and on nothing else.
+    The guess is made by the strong directions (P, j) of the scene; inside them it carries the noise
+    of the kept bands, so noise is drawn outside of them only, and everywhere for pixels that were
+    hardly seen. The draw depends on where the block lies, and on nothing else.
     """
 
     def complete(rows: slice, cols: slice) -> tuple[np.ndarray, None]:
         y, kept = block(rows, cols)
         if kept is None or kept.all():
             return y, None
-        holes = find_holes(kept, basis)
-        z = start(np.where(kept, y, 0.0) @ basis, holes)
+        holes = find_holes(kept, strong)
+        z = start(np.where(kept, y, 0.0) @ strong, holes)
         rng = np.random.default_rng([11, rows.start, cols.start])
-        return np.where(kept, y, z @ basis.T + rng.standard_normal(y.shape)), None
+        noise = rng.standard_normal(y.shape)
+        within = (noise @ strong) * (holes.share > 0.5)[..., None]
+        return np.where(kept, y, (z - within) @ strong.T + noise), None
 
     return complete

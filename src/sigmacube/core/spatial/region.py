@@ -8,13 +8,13 @@ import numpy as np
 
 from sigmacube.core.spatial.errors import SpatialErrors
 from sigmacube.core.spatial.geometry import Block, Box, covering_box, grow
-from sigmacube.core.spatial.filling import filled, filling_boxes, less_seen
+from sigmacube.core.spatial.filling import band_growth, filled, filling_boxes, less_seen
 from sigmacube.core.spatial.missing import HALO, Holes, find_holes
 from sigmacube.core.spatial.model import SpatialModel
 from sigmacube.core.spatial.risk import smooth_spread
 from sigmacube.core.spatial.smoothing import Plan, Run, Smoothed, second_round
 from sigmacube.core.spatial.subspace import project
-from sigmacube.core.spatial.unexplained import given_back, lines
+from sigmacube.core.spatial.unexplained import doubt, given_back, lines
 from sigmacube.core.spatial.variance import element_variance
 from sigmacube.core.spatial.views import View, look, pixel_sum, scaled, trace
 
@@ -103,21 +103,23 @@ def _finish(
     residual = y - _bands(z, model, core)
     if kept is not None:
         residual *= kept
-    f_in, f_out, odd = _shares(model, core, views, z - coefficients, residual, kept)
+    f_in, f_out, doubted, odd = _shares(model, core, views, z - coefficients, residual, kept)
     views = scaled(views, core, 1 - f_in)
     coefficients = coefficients + f_in[..., None] * (z - coefficients)
     estimate = _bands(coefficients, model, core) + f_out[..., None] * residual
     loading = (z * np.sqrt(model.strength)) * np.sqrt(1 - f_out)[..., None]
     beyond = np.einsum("yxk,yxk->yx", loading, loading) + f_out
     variance = element_variance(views, core, basis, beyond, run)
-    variance += (f_in[..., None] * model.band_share).astype(np.float32)
-    if kept is not None:
-        variance = np.where(kept, variance, variance / np.maximum(1 - variance, 0.1))
+    own = f_in + doubted
+    variance += (own[..., None] * model.band_share).astype(np.float32)
+    if data.holes is not None:
+        growth = band_growth(data.holes.part(core.within(data.box)), basis)
+        variance *= np.where(growth > 1, growth, 1)
     left = y - estimate if kept is None else (y - estimate) * kept
     restored = lines(left.astype(np.float32), variance)
     at = tuple(restored.T)
     estimate[at], variance[at] = y[at], 1.0
-    errors = SpatialErrors(core, basis, views, loading, f_in, f_out, restored)
+    errors = SpatialErrors(core, basis, views, loading, own, f_out, restored)
     listed = [(int(r) + core.top, int(c) + core.left) for r, c in np.argwhere(odd)]
     return SpatialPart(estimate, variance, ranks, listed, errors)
 
@@ -129,20 +131,23 @@ def _shares(
     inside: np.ndarray,
     outside: np.ndarray,
     kept: np.ndarray | None,
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the shares of the residual inside and outside B to give back, and who is listed."""
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Return shares of the residual inside and outside B to give back, doubt, and who is listed."""
     k, bands = inside.shape[2], outside.shape[2]
     claimed = pixel_sum(views, core, [view.weight * trace(view) for view in views])
     seen = np.ones(core.shape) if kept is None else kept.mean(axis=2)
     freedom = np.maximum(k * seen - claimed, 0.5)
-    f_in, odd = given_back(np.sum(inside**2, axis=2), freedom, model.residual_scale[0], shrink=False)
+    scale, square = model.residual_scale[0], np.sum(inside**2, axis=2)
+    f_in, odd = given_back(square, freedom, scale, shrink=False)
+    doubted = doubt(square, freedom, float(scale[1])) * (1 - f_in) / k
     f_out = np.zeros(core.shape)
     if bands > k:
         freedom = np.maximum((bands - k) * seen, 0.5)
         f_out, also = given_back(np.sum(outside**2, axis=2), freedom, model.residual_scale[1], shrink=True)
         odd = odd | also
     lost = seen < 0.2
-    return np.where(lost, 0, f_in), np.where(lost, 0, f_out), odd & ~lost
+    f_in, f_out, doubted = (np.where(lost, 0, part) for part in (f_in, f_out, doubted))
+    return f_in, f_out, doubted, odd & ~lost
 
 
 def _views(

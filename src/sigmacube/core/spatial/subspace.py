@@ -16,7 +16,7 @@ from sigmacube.core.rank import noise_edge
 from sigmacube.core.spatial.geometry import Block, Box
 from sigmacube.core.spatial.smoothing import Run
 
-__all__ = ["SEGMENT", "blocks", "gram", "principal", "project", "rare", "strengths", "tiles"]
+__all__ = ["SEGMENT", "blocks", "gram", "principal", "project", "rare", "strengths", "strong", "tiles"]
 
 SIDE = 60
 TILE = 20
@@ -41,8 +41,8 @@ def batches(items: list) -> Iterator[list]:
         yield items[start : start + BATCH]
 
 
-def gram(block: Block, shape: tuple[int, int, int], run: Run) -> tuple[np.ndarray, float, bool]:
-    """Return the (P, P) sum of y yᵀ, the number of pixels with any value, whether some miss.
+def gram(block: Block, shape: tuple[int, int, int], run: Run) -> tuple[np.ndarray, float, float]:
+    """Return the (P, P) sum of y yᵀ, the number of pixels with any value, and the share of values.
 
     With missing values each entry is scaled by how often both bands were seen.
     """
@@ -59,7 +59,8 @@ def gram(block: Block, shape: tuple[int, int, int], run: Run) -> tuple[np.ndarra
             count += n
     if seen is not None:
         total = total * (count / np.maximum(seen, 1))
-    return total, count, seen is not None
+    share = 1.0 if seen is None else float(np.trace(seen) / max(count * len(total), 1))
+    return total, count, share
 
 
 def _gram_of(block: Block, box: Box) -> tuple[np.ndarray, np.ndarray | None, float]:
@@ -86,6 +87,13 @@ def principal(total: np.ndarray, count: float, colour: float = 1.0) -> np.ndarra
     edge = noise_edge(max(int(count), 2), bands)
     edge *= (1 + math.sqrt(colour * ratio)) / (1 + math.sqrt(ratio))
     k = max(int(np.count_nonzero(values > edge**2)), 1)
+    return vectors[:, ::-1][:, :k].copy()
+
+
+def strong(total: np.ndarray, count: float) -> np.ndarray:
+    """Return the directions (P, j) whose signal is above the noise of a pixel, one at least."""
+    values, vectors = np.linalg.eigh(total)
+    k = max(int(np.count_nonzero(values > 2 * max(count, 1.0))), 1)
     return vectors[:, ::-1][:, :k].copy()
 
 

@@ -13,11 +13,13 @@ import math
 import numpy as np
 from scipy.special import ndtr
 
-__all__ = ["given_back", "lines", "normal_score", "scale_of"]
+__all__ = ["doubt", "given_back", "lines", "normal_score", "scale_of"]
 
 # Scores between which a pixel is given its residual back: from LOWEST in scenes with many foreign
 # pixels, from HIGHEST in scenes without; all of it one further up. From LISTED it is listed.
-LOWEST, HIGHEST, LISTED = 1.6, 3.3, 3.3
+LOWEST, HIGHEST, LISTED = 1.6, 3.3, 3.8
+# Standard deviations beyond which a residual's excess counts as error that windows do not know of.
+DOUBT = 1.5
 LINE_LIMIT = 5.5
 LINE = 3
 
@@ -67,6 +69,12 @@ def given_back(
     if shrink:
         share = share * np.maximum(1 - freedom / np.maximum(square, 1e-12), 0)
     return share, score > LISTED
+
+
+def doubt(square: np.ndarray, freedom: np.ndarray, width: float) -> np.ndarray:
+    """Return (row, col) the excess of ‖r‖² beyond chance: squared error that no window knows of."""
+    chance = freedom + DOUBT * width * np.sqrt(2 * freedom)
+    return np.maximum(square - chance, 0)
 
 
 def lines(residual: np.ndarray, claimed: np.ndarray) -> np.ndarray:
