@@ -26,6 +26,7 @@ from scipy.ndimage import correlate1d
 from scipy.special import ndtri
 
 import sigmacube as sc
+from sigmacube.core.noise_estimation import estimate_noise
 from sigmacube.core.parallel import parallel
 from sigmacube.core.spatial import SpatialModel, SpatialPart, smooth_region, survey
 from sigmacube.synthetic import fractal_texture, rare_materials, smooth_fields
@@ -206,7 +207,7 @@ def real(data: Path) -> Iterator[Row]:
         cube = real_scene(name, data)
         if cube is None:
             continue
-        own = sc.estimate_noise(cube)
+        own = estimate_noise(cube)
         own = np.diag(own**2) if own.ndim == 1 else own
         factor = np.linalg.cholesky(own)
         for times in (4, 1):
@@ -338,7 +339,7 @@ def foreign_cases(data: Path) -> Iterator[tuple[str, np.ndarray, Callable[[int],
     for name in ("Pavia", "AVIRIS"):
         cube = real_scene(name, data)
         if cube is not None:
-            own = sc.estimate_noise(cube)
+            own = estimate_noise(cube)
             own = np.diag(own**2) if own.ndim == 1 else own
             white = np.linalg.inv(np.linalg.cholesky(own * 4)).T
             clean = sc.denoise(cube, own, uncertainty=False).estimate @ white

@@ -1,7 +1,7 @@
 """Missing elements: filled from the rest of the pixel and its surroundings, in a few rounds.
 
 With Ω the kept bands of a pixel, A = BᵀΩB says how much of each direction was observed. The data of
-the windows are z = BᵀΩy + (I − A) ẑ, with ẑ the estimate so far (expectation–maximisation).
+the windows are z = BᵀΩy + (I − A) z̃, with z̃ the best guess so far (expectation–maximisation).
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ __all__ = ["HALO", "Holes", "find_holes", "imputed", "start"]
 # Sides of the surroundings that a first guess is taken from, the smallest first.
 AROUND = (5, 21)
 HALO = AROUND[-1] // 2
-RIDGE = 0.1
+# Weight of the surroundings, and of the estimate so far, beside the pixel's own kept bands.
+RIDGE = 0.003
+TRUST = 0.3
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,11 +35,19 @@ class Holes:
     """(row, col) mean of A's diagonal: how much of a pixel was observed."""
 
     def fill(self, seen: np.ndarray, estimate: np.ndarray) -> np.ndarray:
-        """Return z = BᵀΩy + (I − A) ẑ (row, col, k) from BᵀΩy and ẑ."""
+        """Return z = BᵀΩy + (I − A) z̃ (row, col, k) from BᵀΩy and the estimate ẑ so far.
+
+        z̃ = (A + δI)⁻¹ (BᵀΩy + δẑ): what the kept bands say themselves counts as well.
+        """
         out = seen.copy()
-        guess = np.matmul(self.unseen, estimate[self.where].astype(np.float64)[:, :, None])
-        out[self.where] += guess[:, :, 0]
+        best = self.solve(seen[self.where], estimate[self.where].astype(np.float64), TRUST)
+        out[self.where] += np.matmul(self.unseen, best[:, :, None])[:, :, 0]
         return out
+
+    def solve(self, seen: np.ndarray, guess: np.ndarray, trust: float) -> np.ndarray:
+        """Return (A + δI)⁻¹ (BᵀΩy + δ guess) (pixels, k)."""
+        left = (1 + trust) * np.eye(seen.shape[1]) - self.unseen
+        return np.linalg.solve(left, (seen + trust * guess)[:, :, None])[:, :, 0]
 
     def part(self, inside: tuple[slice, slice]) -> Holes:
         """Return the holes of some rows and columns."""
@@ -75,27 +85,27 @@ def start(seen: np.ndarray, holes: Holes) -> np.ndarray:
         around[fresh] = mean[fresh] / weight[fresh][:, None]
         found |= fresh
     out = seen.copy()
-    k = seen.shape[2]
-    left = (1 + RIDGE) * np.eye(k) - holes.unseen
-    right = seen[holes.where] + RIDGE * around[holes.where]
-    out[holes.where] = np.linalg.solve(left, right[:, :, None])[:, :, 0]
+    out[holes.where] = holes.solve(seen[holes.where], around[holes.where], RIDGE)
     return out
 
 
-def imputed(block: Block, basis: np.ndarray) -> Block:
-    """Return a block whose missing elements are a first guess plus unit noise.
+def imputed(block: Block, strong: np.ndarray) -> Block:
+    """Return a block whose missing elements are a first guess plus noise, for the survey.
 
-    So the survey sees data of unit noise everywhere. The noise drawn depends on where the block
-    lies, and on nothing else.
+    The guess is made by the strong directions (P, j) of the scene; inside them it carries the noise
+    of the kept bands, so noise is drawn outside of them only, and everywhere for pixels that were
+    hardly seen. The draw depends on where the block lies, and on nothing else.
     """
 
     def complete(rows: slice, cols: slice) -> tuple[np.ndarray, None]:
         y, kept = block(rows, cols)
         if kept is None or kept.all():
             return y, None
-        holes = find_holes(kept, basis)
-        z = start(np.where(kept, y, 0.0) @ basis, holes)
+        holes = find_holes(kept, strong)
+        z = start(np.where(kept, y, 0.0) @ strong, holes)
         rng = np.random.default_rng([11, rows.start, cols.start])
-        return np.where(kept, y, z @ basis.T + rng.standard_normal(y.shape)), None
+        noise = rng.standard_normal(y.shape)
+        within = (noise @ strong) * (holes.share > 0.5)[..., None]
+        return np.where(kept, y, (z - within) @ strong.T + noise), None
 
     return complete

@@ -46,9 +46,12 @@ class SpatialModel:
     spread_factor: np.ndarray
     """(classes,) what the variance is multiplied by."""
     residual_scale: np.ndarray
-    """(2, 2) centre and width of the tests inside and outside the subspace on ordinary pixels."""
+    """(2, 3) of the tests inside and outside the subspace: centre and width on ordinary pixels, and
+    the score that foreign pixels begin at."""
     missing: bool
     """Whether the scene has missing elements anywhere."""
+    hole_factor: float
+    """What the variance of a pixel that was not observed at all is multiplied by."""
 
     @property
     def sizes(self) -> tuple[Windows, ...]:
@@ -89,5 +92,6 @@ class SpatialModel:
             noise_power=tuple(np.asarray(arrays[f"noise_power_{i}"]) for i in range(count)),
             risk=tuple(risk),
             missing=bool(arrays["missing"]),
+            hole_factor=float(arrays["hole_factor"]),
             **{name: np.asarray(arrays[name]) for name in plain},
         )

@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
 from sigmacube.core.spatial.errors import SpatialErrors
 from sigmacube.core.spatial.geometry import Block, Box, covering_box, grow
-from sigmacube.core.spatial.missing import HALO, Holes, find_holes, start
+from sigmacube.core.spatial.filling import band_growth, filled, filling_boxes, less_seen
+from sigmacube.core.spatial.missing import HALO, Holes, find_holes
 from sigmacube.core.spatial.model import SpatialModel
 from sigmacube.core.spatial.risk import smooth_spread
-from sigmacube.core.spatial.smoothing import Plan, Run, Smoothed, first_round, second_round
+from sigmacube.core.spatial.smoothing import Plan, Run, Smoothed, second_round
 from sigmacube.core.spatial.subspace import project
-from sigmacube.core.spatial.unexplained import given_back, lines
+from sigmacube.core.spatial.unexplained import doubt, given_back, lines
 from sigmacube.core.spatial.variance import element_variance
-from sigmacube.core.spatial.views import View, look, pixel_sum, scaled, shares, trace
+from sigmacube.core.spatial.views import View, look, pixel_sum, scaled, trace
 
 __all__ = ["SpatialPart", "smooth_region"]
-
-# Times that missing elements are filled anew with the first estimate.
-FILLINGS = 3
-
 
 @dataclass(frozen=True, eq=False)
 class SpatialPart:
@@ -106,23 +103,24 @@ def _finish(
     residual = y - _bands(z, model, core)
     if kept is not None:
         residual *= kept
-    f_in, f_out = _shares(model, core, views, z - coefficients, residual, kept)
+    f_in, f_out, doubted, odd = _shares(model, core, views, z - coefficients, residual, kept)
     views = scaled(views, core, 1 - f_in)
     coefficients = coefficients + f_in[..., None] * (z - coefficients)
     estimate = _bands(coefficients, model, core) + f_out[..., None] * residual
     loading = (z * np.sqrt(model.strength)) * np.sqrt(1 - f_out)[..., None]
     beyond = np.einsum("yxk,yxk->yx", loading, loading) + f_out
     variance = element_variance(views, core, basis, beyond, run)
-    variance += (f_in[..., None] * model.band_share).astype(np.float32)
-    if kept is not None:
-        variance = np.where(kept, variance, variance / np.maximum(1 - variance, 0.1))
+    own = f_in + doubted
+    variance += (own[..., None] * model.band_share).astype(np.float32)
+    if data.holes is not None:
+        growth = band_growth(data.holes.part(core.within(data.box)), basis)
+        variance *= np.where(growth > 1, growth, 1)
     left = y - estimate if kept is None else (y - estimate) * kept
     restored = lines(left.astype(np.float32), variance)
     at = tuple(restored.T)
     estimate[at], variance[at] = y[at], 1.0
-    errors = SpatialErrors(core, basis, views, loading, f_in, f_out, restored)
-    odd = np.argwhere((f_in > 0) | (f_out > 0))
-    listed = [(int(r) + core.top, int(c) + core.left) for r, c in odd]
+    errors = SpatialErrors(core, basis, views, loading, own, f_out, restored)
+    listed = [(int(r) + core.top, int(c) + core.left) for r, c in np.argwhere(odd)]
     return SpatialPart(estimate, variance, ranks, listed, errors)
 
 
@@ -133,19 +131,23 @@ def _shares(
     inside: np.ndarray,
     outside: np.ndarray,
     kept: np.ndarray | None,
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return the shares of the residual inside and outside the subspace to give back."""
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Return shares of the residual inside and outside B to give back, doubt, and who is listed."""
     k, bands = inside.shape[2], outside.shape[2]
     claimed = pixel_sum(views, core, [view.weight * trace(view) for view in views])
     seen = np.ones(core.shape) if kept is None else kept.mean(axis=2)
     freedom = np.maximum(k * seen - claimed, 0.5)
-    f_in = given_back(np.sum(inside**2, axis=2), freedom, model.residual_scale[0])
+    scale, square = model.residual_scale[0], np.sum(inside**2, axis=2)
+    f_in, odd = given_back(square, freedom, scale, shrink=False)
+    doubted = doubt(square, freedom, float(scale[1])) * (1 - f_in) / k
     f_out = np.zeros(core.shape)
     if bands > k:
         freedom = np.maximum((bands - k) * seen, 0.5)
-        f_out = given_back(np.sum(outside**2, axis=2), freedom, model.residual_scale[1])
+        f_out, also = given_back(np.sum(outside**2, axis=2), freedom, model.residual_scale[1], shrink=True)
+        odd = odd | also
     lost = seen < 0.2
-    return np.where(lost, 0, f_in), np.where(lost, 0, f_out)
+    f_in, f_out, doubted = (np.where(lost, 0, part) for part in (f_in, f_out, doubted))
+    return f_in, f_out, doubted, odd & ~lost
 
 
 def _views(
@@ -159,23 +161,7 @@ def _views(
     views = scaled(views, wide, factor)
     if data.holes is None:
         return views
-    return [_less_seen(view, data.box, data.holes.share) for view in views]
-
-
-def _less_seen(view: View, box: Box, share: np.ndarray) -> View:
-    """Return a view with larger weights where little was observed.
-
-    With α the share of the pixel that was observed, a claimed error q becomes q / (1 − (1 − α) q),
-    and all errors of a window grow by one over its mean share.
-    """
-    r, c = view.side
-    at = view.corner - (box.top, box.left)
-    windows = np.lib.stride_tricks.sliding_window_view(share, (r, c))[at[:, 0], at[:, 1]]
-    kept, _ = shares(view)
-    less = kept / np.maximum(1 - (1 - windows)[:, None] * kept, 0.15)
-    total = np.maximum(kept.sum(axis=1), 1e-9)
-    growth = less.sum(axis=1) / total / np.maximum(windows.mean(axis=(1, 2), keepdims=True), 0.1)
-    return replace(view, weight=(view.weight * growth).astype(np.float32))
+    return less_seen(views, data.box, data.holes.share, model.hole_factor)
 
 
 def _coefficients(block: Block, model: SpatialModel, plan: Plan, wide: Box, run: Run) -> _Data:
@@ -184,22 +170,14 @@ def _coefficients(block: Block, model: SpatialModel, plan: Plan, wide: Box, run:
     if not model.missing:
         y, _ = _read(block, need)
         return _Data(need, project(y, model.basis, need.left), None)
-    boxes = [need]
-    for _ in range(FILLINGS):
-        boxes.append(covering_box(plan.sizes, boxes[-1]))
+    boxes = filling_boxes(plan, need)
     outer = grow(boxes[-1], HALO, model.shape[:2])
     y, kept = _read(block, outer)
     seen = project(y, model.basis, outer.left)
-    if kept is None or kept.all():
+    if kept is None:
         return _Data(need, np.ascontiguousarray(seen[need.within(outer)]), None)
     holes = find_holes(kept, model.basis)
-    inside = boxes[-1].within(outer)
-    z = np.ascontiguousarray(start(seen, holes)[inside])
-    for box, inner in zip(boxes[:0:-1], boxes[-2::-1], strict=True):
-        pilot, _ = first_round(z, box, inner, plan, run)
-        part = holes.part(inner.within(outer))
-        z = part.fill(np.ascontiguousarray(seen[inner.within(outer)]), pilot)
-    return _Data(need, z, holes.part(need.within(outer)))
+    return _Data(need, filled(seen, holes, outer, boxes, plan, run), holes.part(need.within(outer)))
 
 
 def _read(block: Block, box: Box) -> tuple[np.ndarray, np.ndarray | None]:

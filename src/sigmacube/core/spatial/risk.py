@@ -13,15 +13,16 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.ndimage import uniform_filter
 
+from sigmacube.core.spatial.filling import hidden_lines, less_seen
 from sigmacube.core.spatial.fit import BINS, Fits, cut, project
 from sigmacube.core.spatial.geometry import Box
 from sigmacube.core.spatial.model import RiskTable
 from sigmacube.core.spatial.smoothing import Plan, Run, Smoothed, second_round
 from sigmacube.core.spatial.transform import N_RINGS, forward, rings
 from sigmacube.core.spatial.unexplained import normal_score, scale_of
-from sigmacube.core.spatial.views import chosen_windows, look, pixel_sum, trace
+from sigmacube.core.spatial.views import chosen_windows, look, pixel_sum, scaled, trace
 
-__all__ = ["Trial", "factors", "ordinary", "smooth_spread", "tables", "try_patch"]
+__all__ = ["Trial", "factors", "hole_factor", "ordinary", "smooth_spread", "tables", "try_patch"]
 
 STEP = 0.1
 LEVELS = 4
@@ -194,7 +195,7 @@ def _claimed(trial: Trial, risk: tuple[RiskTable, ...]) -> np.ndarray:
 def ordinary(
     trials: list[Trial], risk: tuple[RiskTable, ...], factor: np.ndarray, bounds: np.ndarray
 ) -> np.ndarray:
-    """Return (2, 2) centre and width of the scores of residuals inside and outside B."""
+    """Return (2, 3) the scale of the scores of residuals inside and outside B, see `scale_of`."""
     inside, outside = [], []
     for trial in trials:
         k = trial.residual.shape[2]
@@ -204,6 +205,30 @@ def ordinary(
         free = np.full(freedom.shape, max(trial.bands - k, 0.5))
         outside.append(normal_score(trial.outside, free).ravel())
     return np.array([scale_of(np.concatenate(scores)) for scores in (inside, outside)])
+
+
+def hole_factor(
+    trial: Trial,
+    risk: tuple[RiskTable, ...],
+    bounds: np.ndarray,
+    factor: np.ndarray,
+    noise: np.ndarray,
+    run: Run,
+) -> float:
+    """Return how much larger errors of pixels that were not observed are than is claimed.
+
+    Some columns of a patch are hidden and filled; what was hidden is the estimate plus its error
+    plus noise.
+    """
+    z = trial.smoothed.estimate - trial.residual
+    smoothed, share, where = hidden_lines(z, trial.plan, run)
+    box = Box(0, z.shape[0], 0, z.shape[1])
+    views = look(smoothed, box, trial.plan.sizes, trial.plan.noise_power, risk)
+    label = np.searchsorted(bounds, smooth_spread(smoothed.spread))
+    views = less_seen(scaled(views, box, factor[label]), box, share, 1.0)
+    claim = pixel_sum(views, box, [view.weight * trace(view) for view in views])[where]
+    actual = np.sum((smoothed.estimate - z)[where] ** 2, axis=1) - noise.sum()
+    return float(np.clip(actual.sum() / max(claim.sum(), 1e-9), 1.0, 100.0))
 
 
 def _class_factors(

@@ -16,7 +16,7 @@ from sigmacube.core.rank import noise_edge
 from sigmacube.core.spatial.geometry import Block, Box
 from sigmacube.core.spatial.smoothing import Run
 
-__all__ = ["SEGMENT", "blocks", "gram", "principal", "project", "rare", "strengths", "tiles"]
+__all__ = ["SEGMENT", "blocks", "gram", "principal", "project", "rare", "strengths", "strong", "tiles"]
 
 SIDE = 60
 TILE = 20
@@ -41,8 +41,8 @@ def batches(items: list) -> Iterator[list]:
         yield items[start : start + BATCH]
 
 
-def gram(block: Block, shape: tuple[int, int, int], run: Run) -> tuple[np.ndarray, float, bool]:
-    """Return the (P, P) sum of y yᵀ, the number of pixels with any value, whether some miss.
+def gram(block: Block, shape: tuple[int, int, int], run: Run) -> tuple[np.ndarray, float, float]:
+    """Return the (P, P) sum of y yᵀ, the number of pixels with any value, and the share of values.
 
     With missing values each entry is scaled by how often both bands were seen.
     """
@@ -59,7 +59,8 @@ def gram(block: Block, shape: tuple[int, int, int], run: Run) -> tuple[np.ndarra
             count += n
     if seen is not None:
         total = total * (count / np.maximum(seen, 1))
-    return total, count, seen is not None
+    share = 1.0 if seen is None else float(np.trace(seen) / max(count * len(total), 1))
+    return total, count, share
 
 
 def _gram_of(block: Block, box: Box) -> tuple[np.ndarray, np.ndarray | None, float]:
@@ -89,17 +90,30 @@ def principal(total: np.ndarray, count: float, colour: float = 1.0) -> np.ndarra
     return vectors[:, ::-1][:, :k].copy()
 
 
+def strong(total: np.ndarray, count: float) -> np.ndarray:
+    """Return the directions (P, j) whose signal is above the noise of a pixel, one at least."""
+    values, vectors = np.linalg.eigh(total)
+    k = max(int(np.count_nonzero(values > 2 * max(count, 1.0))), 1)
+    return vectors[:, ::-1][:, :k].copy()
+
+
 def rare(
-    block: Block, shape: tuple[int, int, int], basis: np.ndarray, run: Run, colour: float = 1.0
+    block: Block, shape: tuple[int, int, int], basis: np.ndarray, run: Run, rise: float = 1.0
 ) -> np.ndarray:
-    """Return the basis with the directions that some tile has above its edge in what is left."""
+    """Return the basis with the directions that some tile has above its edge in what is left.
+
+    Parameters
+    ----------
+    rise
+        How much higher the edge of a tile is than that of white noise.
+    """
     everything = blocks(shape[:2])
     for _ in range(ROUNDS):
         if basis.shape[1] >= shape[2]:
             break
         found: list[np.ndarray] = []
         for batch in batches(everything):
-            found += [v for part in run(partial(_rare_in, block, basis, colour, shape), batch)
+            found += [v for part in run(partial(_rare_in, block, basis, rise, shape), batch)
                       for v in part]  # fmt: skip
         if not found:
             break
@@ -119,7 +133,7 @@ def tiles(image: np.ndarray, side: tuple[int, int]) -> np.ndarray:
 
 
 def _rare_in(
-    block: Block, basis: np.ndarray, colour: float, shape: tuple[int, int, int], box: Box
+    block: Block, basis: np.ndarray, rise: float, shape: tuple[int, int, int], box: Box
 ) -> list[np.ndarray]:
     """Return s·v of directions v in a block's tiles that rise above the edge of what B leaves.
 
@@ -141,7 +155,7 @@ def _rare_in(
     image = np.matmul(part, np.linalg.qr(x)[0])
     _, size, turn = np.linalg.svd(image, full_matrices=False)
     vectors = np.matmul(np.linalg.qr(x)[0], turn.transpose(0, 2, 1))
-    edge = _tile_edge(n, bands - basis.shape[1], shape, colour)
+    edge = rise * _tile_edge(n, bands - basis.shape[1], shape)
     return [
         size[a, i] * vectors[a, :, i].astype(np.float64)
         for a in range(count)
@@ -150,11 +164,10 @@ def _rare_in(
     ]
 
 
-def _tile_edge(n: int, bands: int, shape: tuple[int, int, int], colour: float) -> float:
+def _tile_edge(n: int, bands: int, shape: tuple[int, int, int]) -> float:
     """Return the noise edge of a tile, a little higher where there are many tiles to pass it."""
     number = max(shape[0] * shape[1] / TILE**2 / 50, 1.0)
-    edge = noise_edge(max(n, 2), max(bands, 1)) * (1 + 0.004 * math.log(number))
-    return edge * (math.sqrt(n) + math.sqrt(colour * bands)) / (math.sqrt(n) + math.sqrt(bands))
+    return noise_edge(max(n, 2), max(bands, 1)) * (1 + 0.004 * math.log(number))
 
 
 def strengths(

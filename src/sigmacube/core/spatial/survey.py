@@ -8,9 +8,9 @@ from sigmacube.core.spatial.geometry import Block, Box, window_sizes
 from sigmacube.core.spatial.missing import imputed
 from sigmacube.core.spatial.model import SpatialModel
 from sigmacube.core.spatial.noise_in_space import colour, coloured_edge, noise_power
-from sigmacube.core.spatial.risk import Trial, factors, ordinary, tables, try_patch
+from sigmacube.core.spatial.risk import Trial, factors, hole_factor, ordinary, tables, try_patch
 from sigmacube.core.spatial.smoothing import Plan, Run
-from sigmacube.core.spatial.subspace import gram, principal, rare, strengths
+from sigmacube.core.spatial.subspace import gram, principal, rare, strengths, strong
 
 __all__ = ["survey"]
 
@@ -47,19 +47,25 @@ def survey(
     SpatialModel
     """
     sizes = window_sizes(shape[:2], windows)
-    total, count, missing = gram(block, shape, run)
+    total, count, share = gram(block, shape, run)
+    missing = share < 1
     if missing:
-        block = imputed(block, principal(total, count))
+        block, total, directions = _completed(block, shape, total, count, run)
     powers = tuple(np.ones(w.side) for w in sizes)
     if not white_in_space:
         powers = noise_power(block, shape, total, count, sizes, run)
     tint = colour(powers[0])
-    basis = rare(block, shape, principal(total, count, tint), run, tint)
+    basis = principal(total, count, tint)
+    rise = coloured_edge(powers[0], shape[2]) / coloured_edge(np.ones_like(powers[0]), shape[2])
+    basis = rare(block, shape, basis, run, rise)
     basis, strength, noise = strengths(basis, total, count)
+    if missing:
+        noise = noise * (1 + (1 / max(share, 0.5) - 1) * np.sum((directions.T @ basis) ** 2, axis=0))
     edges = np.array([coloured_edge(power, basis.shape[1]) for power in powers])
     trials = _trials(block, shape, windows, basis, powers, edges, noise, run)
     risk = tuple(tables(trials, noise, size) for size in range(len(sizes)))
     bounds, factor = factors(trials, risk, noise)
+    hole = hole_factor(trials[0], risk, bounds, factor, noise, run) if missing else 1.0
     return SpatialModel(
         shape=shape,
         windows=windows,
@@ -72,7 +78,23 @@ def survey(
         spread_factor=factor,
         residual_scale=ordinary(trials, risk, factor, bounds),
         missing=missing,
+        hole_factor=hole,
     )
+
+
+def _completed(
+    block: Block, shape: tuple[int, int, int], total: np.ndarray, count: float, run: Run
+) -> tuple[Block, np.ndarray, np.ndarray]:
+    """Return the scene with missing elements imputed, the sum of y yᵀ of it, and strong directions.
+
+    Sums over pairs of bands that were both seen scatter by the signal, not by the noise: twice they
+    are replaced by those of imputed data.
+    """
+    directions = strong(total, count)
+    for _ in range(2):
+        total, count, _ = gram(imputed(block, directions), shape, run)
+        directions = strong(total, count)
+    return imputed(block, directions), total, directions
 
 
 def patches(shape: tuple[int, int]) -> list[Box]:

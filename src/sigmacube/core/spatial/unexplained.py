@@ -1,9 +1,9 @@
 r"""Pixels that no window explains: found by their residual, given back in part, and listed.
 
 Inside the subspace ‖z − ẑ‖² is χ² with k − t degrees of freedom if nothing was lost, t the claimed
-error of the pixel; outside it ‖y − yBBᵀ‖² has P − k. Where it is too large, the James–Stein share
-f = (1 − dof/‖r‖²)₊ of the residual belongs to the pixel: it is added to the estimate, and the
-variance becomes (1 − f) σ² + f, the pixel's own noise.
+error of the pixel; outside it ‖y − yBBᵀ‖² has P − k. Where it is too large, a share f of the
+residual r belongs to the pixel (outside the subspace that of James and Stein, (1 − dof/‖r‖²)₊): it
+is added to the estimate, and the variance becomes (1 − f) σ² + f, the pixel's own noise.
 """
 
 from __future__ import annotations
@@ -11,10 +11,15 @@ from __future__ import annotations
 import math
 
 import numpy as np
+from scipy.special import ndtr
 
-__all__ = ["given_back", "lines", "normal_score", "scale_of"]
+__all__ = ["doubt", "given_back", "lines", "normal_score", "scale_of"]
 
-LIMIT = 4.2
+# Scores between which a pixel is given its residual back: from LOWEST in scenes with many foreign
+# pixels, from HIGHEST in scenes without; all of it one further up. From LISTED it is listed.
+LOWEST, HIGHEST, LISTED = 1.6, 3.3, 3.8
+# Standard deviations beyond which a residual's excess counts as error that windows do not know of.
+DOUBT = 1.5
 LINE_LIMIT = 5.5
 LINE = 3
 
@@ -33,18 +38,43 @@ def normal_score(square: np.ndarray, freedom: np.ndarray) -> np.ndarray:
 
 
 def scale_of(score: np.ndarray) -> np.ndarray:
-    """Return the centre and width of scores of ordinary pixels, by quartiles; width one at least."""
+    """Return centre and width of the scores of ordinary pixels, and where foreign ones begin.
+
+    Centre and width by quartiles, width one at least. Foreign pixels begin at the score beyond
+    which no more than a third of what is seen is expected of ordinary pixels.
+    """
     if score.size < 50:
-        return np.array([0.0, 1.0])
+        return np.array([0.0, 1.0, HIGHEST])
     low, middle, high = np.quantile(score, [0.25, 0.5, 0.75])
-    return np.array([middle, max((high - low) / 1.349, 1.0)])
+    width = max((high - low) / 1.349, 1.0)
+    at = np.arange(LOWEST, HIGHEST, 0.1)
+    seen = np.array([np.count_nonzero(score > middle + width * t) for t in at])
+    rare = np.flatnonzero(ndtr(-at) * score.size <= seen / 3)
+    return np.array([middle, width, at[rare[0]] if len(rare) else HIGHEST])
 
 
-def given_back(square: np.ndarray, freedom: np.ndarray, scale: np.ndarray) -> np.ndarray:
-    """Return the share f (row, col) of the residual that belongs to the pixel, mostly zero."""
+def given_back(
+    square: np.ndarray, freedom: np.ndarray, scale: np.ndarray, *, shrink: bool
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the share f (row, col) of the residual that belongs to the pixel, and who is listed.
+
+    Parameters
+    ----------
+    shrink
+        Whether the residual is shrunk by the share of James and Stein. Inside the subspace it is
+        not: few directions, little noise, and what is left of a narrow feature would be bias.
+    """
     score = (normal_score(square, freedom) - scale[0]) / scale[1]
-    share = np.maximum(1 - freedom / np.maximum(square, 1e-12), 0)
-    return np.where(score > LIMIT, share, 0.0)
+    share = np.clip(score - scale[2], 0, 1)
+    if shrink:
+        share = share * np.maximum(1 - freedom / np.maximum(square, 1e-12), 0)
+    return share, score > LISTED
+
+
+def doubt(square: np.ndarray, freedom: np.ndarray, width: float) -> np.ndarray:
+    """Return (row, col) the excess of ‖r‖² beyond chance: squared error that no window knows of."""
+    chance = freedom + DOUBT * width * np.sqrt(2 * freedom)
+    return np.maximum(square - chance, 0)
 
 
 def lines(residual: np.ndarray, claimed: np.ndarray) -> np.ndarray:
