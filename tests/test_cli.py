@@ -320,7 +320,7 @@ class TestBadInput:
     @pytest.mark.parametrize("name", ["out.nc", "out.zarr", "out.hdr", "out.tif"])
     def test_existing_output_before_the_work(self, here, name, monkeypatch):
         assert run("denoise", "cube.npy", name, "--noise", "0.03").exit_code == 0
-        monkeypatch.setattr(sc.pipeline, "denoise", None)
+        monkeypatch.setattr(sc.api, "denoise", None)
         assert_refused(run("denoise", "cube.npy", name, "--noise", "0.03"), "--overwrite")
 
     def test_truncated_envi_is_not_read_as_zeros(self, tmp_path):
@@ -343,7 +343,7 @@ class TestBadInput:
         def fail(*_, **__):
             raise RuntimeError("the sky\nfell")
 
-        monkeypatch.setattr(sc.pipeline, "denoise", fail)
+        monkeypatch.setattr(sc.api, "denoise", fail)
         result = run("denoise", "cube.npy", "a.nc")
         assert_refused(result, "RuntimeError: the sky fell", code=1)
         assert not Path("a.nc").exists()

@@ -615,8 +615,11 @@ KNOWN = {
     "formats/qps/envi.hdr": ((7, 10, 177), (460.0, 2409.0), None),
     "formats/qps/hymap.tif": ((58, 83, 3), None, 0),
     "scenes/aviris_90x90x224.mat": ((90, 90, 224), (365.910004, 2496.219971), None),
+    "scenes/beach2.npz": ((100, 100, 193), None, None),
+    "scenes/muufl51.npz": ((51, 88, 72), None, None),
     "scenes/pavia_centre_100x100x102.mat": ((100, 100, 102), None, None),
     "scenes/simu_indian.mat": ((145, 145, 224), None, None),
+    "scenes/urban3.npz": ((100, 100, 191), None, None),
 }  # fmt: skip
 
 

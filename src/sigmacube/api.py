@@ -9,9 +9,8 @@ import numpy as np
 from sigmacube.check.calibration import calibrated
 from sigmacube.cube import Cube
 from sigmacube.estimators import Progress
-from sigmacube.io.dataarray import as_cube
 from sigmacube.noise.signal_noise import SignalNoise
-from sigmacube.pipeline import denoise_cube
+from sigmacube.pipeline import as_cube, denoise_cube
 from sigmacube.result import DenoisedCube
 from sigmacube.settings import Settings, takes_settings
 
