@@ -131,6 +131,9 @@ class Survey:
         varying = given if isinstance(given, SignalNoise) else None
         noise = given.value if isinstance(given, SignalNoise) else given
         window, step = self.settings.window, self.settings.step
+        if self.settings.prior == "spatial" and isinstance(window, int) and isinstance(step, int):
+            window = (min(window, self.shape[0]), min(window, self.shape[1]))
+            step = (min(step, window[0]), min(step, window[1]))
         derived = {
             "bands": bands,
             "incomplete": self.presence.incomplete or self.stripes is not None,

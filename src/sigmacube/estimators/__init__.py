@@ -18,7 +18,7 @@ from sigmacube.core.progress import Progress
 from sigmacube.core.windows import WindowGrid
 from sigmacube.noise.advice import advice_on_impulses, advice_on_ranks
 from sigmacube.settings import Settings
-from sigmacube.survey import Scene
+from sigmacube.survey import Scene, Survey
 
 __all__ = ["ESTIMATORS", "Estimator", "Progress", "Region", "advice", "estimator"]
 
@@ -91,6 +91,15 @@ class Estimator(Protocol):
     @property
     def sets_aside(self) -> bool:
         """Whether elements may be set aside as outliers."""
+        ...
+
+    @property
+    def lists_unexplained(self) -> bool:
+        """Whether pixels that no window explains are looked for."""
+        ...
+
+    def noise_power(self, survey: Survey) -> np.ndarray | None:
+        """Return the power of the noise by spatial frequency of a window; None for white noise."""
         ...
 
 
