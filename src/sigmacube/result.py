@@ -57,10 +57,16 @@ class DenoisedCube(EstimatedCube):
     """Noise assumed or estimated: scalar std, (band,) stds, or (band, band) covariance."""
     residual_ratio: np.ndarray
     """Like ``ranks``: residual variance over what the noise predicts; 1 where the model fits."""
+    noise_power: np.ndarray | None = None
+    """Power of the noise at each spatial frequency of a window, mean one, where the noise of
+    neighbouring pixels was found to be correlated; None for white noise."""
     noise_scale: np.ndarray | None = None
     """(row, col) factor of every pixel on ``noise``; None where noise does not grow with signal."""
     rejected: np.ndarray | None = None
     """(row, col, band) True where a robust solver set an element aside; None for ``"svd"``."""
+    unexplained: np.ndarray | None = None
+    """(n, 2) row and col of pixels whose spectrum no window explains: their own observation is kept
+    in part, with a larger ``std``. None where they were not looked for (``prior=None``)."""
     wavelengths: np.ndarray | None = None
     """(band,) band centres in nm, as in the input."""
     metadata: Mapping[str, Any] = field(default_factory=dict)
