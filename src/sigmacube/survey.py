@@ -20,7 +20,7 @@ from sigmacube._version import __version__
 from sigmacube.core.validity import NO_VALUE, check_values, mean_spectrum, valid_elements
 from sigmacube.core.whitening import Noise
 from sigmacube.core.windows import WindowGrid
-from sigmacube.noise.instrument import DarkNoise, InstrumentNoise
+from sigmacube.noise.instrument import DarkNoise, InstrumentNoise, noise_of
 from sigmacube.noise.signal_noise import SignalNoise
 from sigmacube.settings import Settings
 
@@ -275,6 +275,8 @@ def settle_noise(
     missing values, and with ``impulses`` whatever stands out from its neighbours, are filled with
     neighbouring values for them.
     """
+    about = getattr(source, "metadata", None) or {}
+    noise = noise_of(noise, source.shape[2], getattr(source, "wavelengths", None), about)
     if noise is not None and not isinstance(noise, str | SignalNoise | DarkNoise):
         value = np.asarray(noise, dtype=np.float64)
         return SettledNoise(float(value) if value.ndim == 0 else value.copy(), "given")

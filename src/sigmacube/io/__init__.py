@@ -148,7 +148,7 @@ def open_source(
     if path.is_file() and path.stat().st_size == 0:
         raise ValueError(f"{path}: empty file.")
     found = _reader(path) if address is None else _remote_reader(address)
-    given = {"variable": variable, "axes": axes, "join": join}
+    given: dict[str, Any] = {"variable": variable, "axes": axes, "join": join}
     given["data"] = None if data is None else Path(data)
     for option, value in given.items():
         if value is not None and option not in found.options:

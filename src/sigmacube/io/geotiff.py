@@ -56,9 +56,7 @@ def _opened(path: Path | str, mode: str = "r", **options: Any) -> Iterator[Any]:
             yield dataset
 
 
-def open_source(
-    path: Path, *, place: str | None = None, address: str | None = None
-) -> Source:
+def open_source(path: Path, *, place: str | None = None, address: str | None = None) -> Source:
     """Open a GeoTIFF or a VRT.
 
     Parameters

@@ -94,7 +94,9 @@ def _dims(item: Any) -> tuple[str | None, ...]:
     names: list[str | None] = []
     for dim in item.dims:
         scales = list(dim.values())
-        names.append(scales[0].name.rsplit("/", 1)[-1] if scales else (dim.label or None))
+        # A scale that was deleted is still pointed at, and has no name.
+        known = scales[0].name if scales else None
+        names.append(known.rsplit("/", 1)[-1] if known else (dim.label or None))
     return tuple(names)
 
 

@@ -27,9 +27,11 @@ def with_wavelengths(source: Source, given: str | Path | Sequence[float]) -> Sou
         or number, centre and width, as ISOFIT has it), or an ENVI header. Micrometres are told
         from nanometres by their values.
     """
-    named = isinstance(given, str | Path)
-    centres, widths, units = _from_file(Path(str(given))) if named else (list(given), None, None)
-    what = str(given) if named else "wavelengths"
+    what = str(given) if isinstance(given, str | Path) else "wavelengths"
+    if isinstance(given, str | Path):
+        centres, widths, units = _from_file(Path(given))
+    else:
+        centres, widths, units = list(given), None, None
     if len(centres) != source.shape[2]:
         raise ValueError(
             f"{what}: {len(centres)} wavelengths for {source.shape[2]} bands. There must be one "
@@ -110,8 +112,10 @@ class _Frame:
                 f"{source.shape[2]}. There must be as many."
             )
         values = frame.read().values.astype(np.float64)
-        std = np.sqrt(values.var(axis=0, ddof=1).mean(axis=0)) if len(values) > 1 else np.zeros(
-            values.shape[2]
+        std = (
+            np.sqrt(values.var(axis=0, ddof=1).mean(axis=0))
+            if len(values) > 1
+            else np.zeros(values.shape[2])
         )
         mean, note = values.mean(axis=0), None
         if len(mean) != source.shape[1]:
@@ -127,9 +131,7 @@ class _Frame:
         return self.mean if len(self.mean) == 1 else self.mean[cols]
 
 
-def with_references(
-    source: Source, dark: str | Path | None, white: str | Path | None
-) -> Source:
+def with_references(source: Source, dark: str | Path | None, white: str | Path | None) -> Source:
     """Return a source without its dark signal, and as reflectance where there is a white frame.
 
     The spread of the dark lines is kept in the metadata as ``dark_std`` (bands): it is the noise

@@ -3,12 +3,12 @@
 Two kinds of curve are in use, one per band, both of radiance L:
 
     σ(L) = a √(b + L) + c                    ISOFIT and EMIT: wavelength, a, b, c
-    σ(L) = L / (p₀ + p₁ L + p₂ L²)           EnMAP's signal-to-noise ratio: wavelength, p₀, p₁, p₂
+    σ(L) = L / (p₀ + p₁ L + p₂ L²)           EnMAP's signal to noise: wavelength, p₀, p₁, p₂
 
-Windows are solved with a variance that is a line in the signal (`SignalNoise`). With c = 0 the first
-curve is exactly that: σ² = a² L + a² b. Otherwise the line touches the curve's square at the scene's
-mean spectrum: σ is exact there, and `InstrumentNoise.line_error` says by how much it departs
-elsewhere.
+Windows are solved with a variance that is a line in the signal (`SignalNoise`). With c = 0 the
+first curve is exactly that: σ² = a² L + a² b. Otherwise the line touches the curve's square at the
+scene's mean spectrum: σ is exact there, and `InstrumentNoise.line_error` says by how much it
+departs elsewhere.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from sigmacube.noise.signal_noise import SignalNoise
 if TYPE_CHECKING:
     from sigmacube.noise.estimation import NoiseEstimate
 
-__all__ = ["DarkNoise", "InstrumentNoise", "file_wavelengths", "noise_of"]
+__all__ = ["DarkNoise", "InstrumentNoise", "file_numbers", "file_wavelengths", "noise_of"]
 
 #: Step of the slope, as a share of the signal.
 _STEP = 1e-4
@@ -173,7 +173,8 @@ class InstrumentNoise(SignalNoise):
                 f"band at {wanted[outside][0]:.0f} nm. Every band must lie within."
             )
         columns = [np.interp(wanted, centres, column) for column in rest.T]
-        return (cls.ratio if ratio else cls.root)(*columns, file=Path(path).name)
+        a, b, c = columns
+        return (cls.ratio if ratio else cls.root)(a, b, c, Path(path).name)
 
 
 def file_wavelengths(path: str | Path) -> np.ndarray:
@@ -194,6 +195,8 @@ def _table(path: Path) -> tuple[np.ndarray, bool]:
         except ValueError:
             words = []
         heading += "" if words else line.lower()
+    if not rows:
+        raise ValueError(f"{path}: not readable as numbers, one per band, a matrix or a table.")
     widths = {len(row) for row in rows}
     if len(widths) != 1 or min(widths) < 4 or len(rows) < 2:
         raise ValueError(
@@ -254,7 +257,7 @@ def noise_of(
             f"Invalid noise {str(noise)!r}. It must be an estimator, one of {names}, or a file; no "
             "such file exists."
         )
-    values = _numbers(path, bands)
+    values = file_numbers(path, bands)
     if values is not None:
         return values
     return InstrumentNoise.read(path, wavelengths).in_units(_factor(path, metadata))
@@ -270,7 +273,7 @@ def _fitting(noise: InstrumentNoise, bands: int) -> InstrumentNoise:
     return noise
 
 
-def _numbers(path: Path, bands: int) -> np.ndarray | None:
+def file_numbers(path: Path, bands: int) -> np.ndarray | None:
     """Return the level, the vector or the covariance in a file; None where it is a noise table."""
     try:
         if path.suffix == ".npy":

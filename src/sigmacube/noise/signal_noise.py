@@ -73,7 +73,7 @@ class SignalNoise(Card):
 
     @staticmethod
     def from_file(path: str | Path, wavelengths: np.ndarray | None = None) -> SignalNoise:
-        """Read the noise of an instrument, as ISOFIT and EMIT write it.
+        r"""Read the noise of an instrument, as ISOFIT and EMIT write it.
 
         Parameters
         ----------
@@ -94,7 +94,7 @@ class SignalNoise(Card):
         --------
         >>> import tempfile
         >>> file = Path(tempfile.mkdtemp(), "noise.txt")
-        >>> _ = file.write_text("# wvl a b c\\n450 0.006 3.0 0\\n650 0.005 2.0 0\\n")
+        >>> _ = file.write_text("# wvl a b c\n450 0.006 3.0 0\n650 0.005 2.0 0\n")
         >>> SignalNoise.from_file(file, np.array([550.0])).at(np.array([5.0])).value.round(5)
         array([0.01506])
         """

@@ -16,7 +16,15 @@ from sigmacube.io.sensors.content import HdfContent, ProductFolder
 from sigmacube.io.source import Source
 from sigmacube.io.variables import Variable
 
-__all__ = ["SENSORS", "Sensor", "in_envi", "in_hdf", "open_beside", "open_product", "product_beside"]
+__all__ = [
+    "SENSORS",
+    "Sensor",
+    "in_envi",
+    "in_hdf",
+    "open_beside",
+    "open_product",
+    "product_beside",
+]
 
 
 @dataclass(frozen=True)
@@ -75,9 +83,7 @@ def in_envi(source: Source) -> Source:
     return source
 
 
-def open_product(
-    path: Path, *, variable: str | None = None, join: str | None = None
-) -> Source:
+def open_product(path: Path, *, variable: str | None = None, join: str | None = None) -> Source:
     """Open a product that is a folder, a zip file or the XML file of a folder."""
     folder = ProductFolder.create(path)
     root = folder.metadata()

@@ -133,9 +133,11 @@ class ProductFolder:
             names = _zipped(path)
         found = [name for name in names if name.upper().endswith("METADATA.XML")]
         if len(found) != 1:
-            what = "no METADATA.XML" if not found else f"{len(found)} METADATA.XML files"
+            what = "folder" if path.is_dir() else "zip file"
+            count = "no METADATA.XML" if not found else f"{len(found)} METADATA.XML files"
             raise ValueError(
-                f"{path}: {what} in it. A folder or zip file must hold one EnMAP or DESIS product."
+                f"{path} is a {what} with {count} in it. It must be a file, a .zarr store, or hold "
+                "one EnMAP or DESIS product."
             )
         return cls(path, path, found[0], names)
 

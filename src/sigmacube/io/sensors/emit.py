@@ -40,12 +40,6 @@ def opened(content: HdfContent) -> Source:
         variable=content.variable,
         axes=content.axes,
     )
-    spectral = str(source.metadata["name"]).lower().startswith(("radiance", "reflectance"))
-    if spectral and source.wavelengths is None:
-        raise ValueError(
-            f"{place}: EMIT granule without sensor_band_parameters/wavelengths for its "
-            f"{source.shape[2]} bands. The file must have one per band."
-        )
     metadata = dict(source.metadata) | _place(content, source.shape)
     metadata["instrument"] = "EMIT"
     if isinstance(content.attrs.get("platform"), str):
@@ -54,6 +48,12 @@ def opened(content: HdfContent) -> Source:
         metadata.setdefault("standard_name", SURFACE_REFLECTANCE)
     if quantity_of(metadata) == "radiance":
         metadata |= radiance(str(metadata.get("units", "uW/cm^2/sr/nm")))
+    if source.wavelengths is None and quantity_of(metadata) is not None:
+        note = (
+            "EMIT granule without sensor_band_parameters/wavelengths, so its bands have none; "
+            "wavelengths (--wavelengths) names them"
+        )
+        metadata["notes"] = [*metadata.get("notes", []), note]
     source = replace(source, metadata=metadata)
     return source if is_address(place) else _masked(source, content.path)
 
@@ -98,9 +98,7 @@ def _masked(source: Source, path: Path) -> Source:
     note = f"elements that {beside.name} calls interpolated are masked (--ignore-quality: kept)"
     metadata = dict(source.metadata)
     metadata["notes"] = [*metadata.get("notes", []), note]
-    return replace(
-        source, quality=_bits(packed, bands), metadata=metadata, files=(path, beside)
-    )
+    return replace(source, quality=_bits(packed, bands), metadata=metadata, files=(path, beside))
 
 
 def _bits(packed: Variable, bands: int) -> Callable[[slice, slice], np.ndarray]:

@@ -101,9 +101,7 @@ def open_images(
     for source, flags in opened:
         count = source.shape[2]
         own = table.part(first, count)
-        parts.append(
-            Detector(source.load, own.wavelengths, own.fwhm, own.gain, own.offset, flags)
-        )
+        parts.append(Detector(source.load, own.wavelengths, own.fwhm, own.gain, own.offset, flags))
         first += count
     if split is not None and len(parts) == 1 and 0 < split < total:
         whole = parts[0]

@@ -48,6 +48,8 @@ def opened(content: HdfContent) -> Source:
         str(centres.attrs.get("Units", "nanometers")),
         None if widths is None else list(widths.all()),
     )
+    if found is None:
+        raise ValueError(f"{content.place}: the wavelengths of {cube.name} are no lengths.")
     scale = 1 / number_in(cube.attrs, "Scale_Factor", 1.0)
     nodata = number_in(cube.attrs, "Data_Ignore_Value", -9999.0)
     about = content.group_attrs(group)
