@@ -586,7 +586,9 @@ KNOWN = {
     "formats/enmap/torchgeo_fake_ENMAP01-L2A-SPECTRAL_IMAGE_COG.tiff": (
         (32, 32, 224), None, -32768,
     ),
-    "formats/envi_aviris3_isofit/AV320250308t200738_rdn.hdr": ((1, 1, 284), (389.75, 2494.0), -9999),
+    "formats/envi_aviris3_isofit/AV320250308t200738_rdn.hdr": (
+        (1, 1, 284), (389.75, 2494.0), -9999,
+    ),
     "formats/envi_gamsberg/cubus_gamsberg_subset.hdr": (
         (25, 10, 189), (426.820007, 2324.909912), None,
     ),
