@@ -199,7 +199,7 @@ BAD_FILES = {
     "h5 of strings": (lambda f: hdf(f / "x.h5", a=np.full((2, 2, 2), b"x")), "They must be"),
     "he5 without attributes": (
         lambda f: hdf(f / "x.he5", VNIR_Cube=np.ones((4, 3, 5), "u2")),
-        "List_Cw_Vnir",
+        "Processing_Level",
     ),
     "mat of text": (lambda f: written(f / "x.mat", b"hello" * 50), "not readable as a MATLAB"),
     "mat without cube": (lambda f: mat(f / "x.mat", a=np.eye(3)), "no cube found"),

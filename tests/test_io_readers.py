@@ -351,8 +351,9 @@ class TestHdf:
                     file.attrs[f"L2Scale{name}Min"] = np.float32(0.0)
                     file.attrs[f"L2Scale{name}Max"] = np.float32(0.5)
                 file.attrs["Epsg_Code"] = 32634
-                corners = {"ULcorner_easting": 100.0, "ULcorner_northing": 1000.0}
-                corners |= {"LRcorner_easting": 250.0, "LRcorner_northing": 820.0}
+                # Centres of the outermost pixels.
+                corners = {"ULcorner_easting": 115.0, "ULcorner_northing": 985.0}
+                corners |= {"LRcorner_easting": 235.0, "LRcorner_northing": 835.0}
                 for key, value in corners.items():
                     file.attrs[f"Product_{key}"] = value
         found = read(tmp_path / "x.he5")
@@ -585,7 +586,9 @@ KNOWN = {
     "formats/enmap/torchgeo_fake_ENMAP01-L2A-SPECTRAL_IMAGE_COG.tiff": (
         (32, 32, 224), None, -32768,
     ),
-    "formats/envi_aviris3_isofit/AV320250308t200738_rdn.hdr": ((1, 1, 284), (389.75, 2494.0), None),
+    "formats/envi_aviris3_isofit/AV320250308t200738_rdn.hdr": (
+        (1, 1, 284), (389.75, 2494.0), -9999,
+    ),
     "formats/envi_gamsberg/cubus_gamsberg_subset.hdr": (
         (25, 10, 189), (426.820007, 2324.909912), None,
     ),

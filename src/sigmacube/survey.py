@@ -9,6 +9,7 @@ blocks in its light: validity settled, bands without data set aside, noise known
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import reduce
@@ -21,6 +22,7 @@ from sigmacube.core.parallel import ParallelMap
 from sigmacube.core.validity import NO_VALUE, check_values, mean_spectrum, valid_elements
 from sigmacube.core.whitening import SEGMENT, Noise
 from sigmacube.core.windows import WindowGrid
+from sigmacube.noise.instrument import DarkNoise, InstrumentNoise, noise_of
 from sigmacube.noise.signal_noise import SignalNoise
 from sigmacube.settings import Settings
 
@@ -396,7 +398,7 @@ def strips(shape: tuple[int, int, int]) -> Iterator[slice]:
 
 def settle_noise(
     source: Source,
-    noise: float | np.ndarray | str | SignalNoise | None,
+    noise: float | np.ndarray | str | SignalNoise | DarkNoise | None,
     settings: Settings,
     *,
     workers: int | None = None,
@@ -407,22 +409,51 @@ def settle_noise(
     missing values, and for the robust solver whatever stands out from its neighbours, are filled
     with neighbouring values for them.
     """
-    if noise is not None and not isinstance(noise, str | SignalNoise):
+    about = getattr(source, "metadata", None) or {}
+    noise = noise_of(noise, source.shape[2], getattr(source, "wavelengths", None), about)
+    if noise is not None and not isinstance(noise, str | SignalNoise | DarkNoise):
         value = np.asarray(noise, dtype=np.float64)
         return SettledNoise(float(value) if value.ndim == 0 else value.copy(), "given")
     values, mask = noise_sample(source)
+    mean = mean_spectrum(values, np.any(valid_elements(values, mask), axis=2))
+    if isinstance(noise, InstrumentNoise):
+        return _instrument(noise, values, mask, mean)
     if isinstance(noise, SignalNoise):
-        noise = noise.at(mean_spectrum(values, np.any(valid_elements(values, mask), axis=2)))
-        return SettledNoise(noise, "given", {"kind": "signal-dependent"})
+        return SettledNoise(noise.at(mean), "given", {"kind": "signal-dependent"})
     from sigmacube.noise.estimation import fit_noise
     from sigmacube.noise.filling import whole_spectra
 
     values, mask = whole_spectra(values, mask, impulses=settings.solver == "robust")
-    found = fit_noise(values, noise, mask=mask, workers=workers)
+    asked = None if isinstance(noise, DarkNoise) else noise
+    found = fit_noise(values, asked, mask=mask, workers=workers)
+    if isinstance(noise, DarkNoise):
+        source_name = f"dark frames and {found.source}"
+        return SettledNoise(noise.completed(found, mean), source_name, found.summary())
     window, bands = settings.window, source.shape[2]
     if isinstance(window, tuple) and len(window) == 3 and window[2] not in (None, bands):
         found = found.independent()
     return SettledNoise(found.model, found.source, found.summary())
+
+
+def _instrument(
+    noise: InstrumentNoise, values: np.ndarray, mask: np.ndarray | None, mean: np.ndarray
+) -> SettledNoise:
+    """Return the line of an instrument's noise, and how far it departs from the curve."""
+    shown = np.where(valid_elements(values, mask), values, np.nan).reshape(-1, values.shape[2])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # bands without data
+        low, high = np.nanpercentile(shown, [5, 95], axis=0)
+    known = np.isfinite(low)
+    mean = np.where(known, mean, np.nanmean(mean[known]) if known.any() else 0.0)
+    error = noise.line_error(mean, np.where(known, low, mean), np.where(known, high, mean))
+    about = {
+        "kind": "signal-dependent",
+        "file": noise.file,
+        "curve": noise.curve,
+        "line_error": round(float(error.max()), 5),
+        "bands_off_by_0.1_percent": int(np.count_nonzero(error > 1e-3)),
+    }
+    return SettledNoise(noise.at(mean), "given", about)
 
 
 def noise_regions(shape: tuple[int, int, int]) -> list[list[tuple[slice, slice]]]:
