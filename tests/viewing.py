@@ -14,7 +14,7 @@ ODD = [[9, 17], [30, 41]]
 
 
 def make_result():
-    """Return (result, noisy cube): bad bands, a masked corner, noise per band, a place, odd pixels."""
+    """Return (result, noisy cube): bad bands, a masked corner, noise per band, a place."""
     truth = sc.synthetic.scene(SHAPE, rng=3)
     noisy = sc.synthetic.add_noise(truth, NOISE, rng=4)
     good = [band not in (20, 21) for band in range(SHAPE[2])]
