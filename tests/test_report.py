@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from sigmacube.io.result_file import open_result
-from sigmacube.show import plots, report
+from sigmacube.show import plots, report, telling
 from sigmacube.show.key_figures import key_figures, repr_html
 from sigmacube.show.report import write_report
 from viewing import SHAPE, make_result

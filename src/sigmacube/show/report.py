@@ -28,6 +28,7 @@ from sigmacube.show.key_figures import (
     unexplained_of,
 )
 from sigmacube.show.look import CSS
+from sigmacube.show.place import Place
 from sigmacube.show.telling import Pixel, nanmean, telling_pixels
 
 if TYPE_CHECKING:
@@ -308,9 +309,12 @@ class _Page:
         """Return the settings and what the input said about itself."""
         # Long lists, and what has no text form.
         skip = {"good_bands", "fwhm", "band_names", "scale_factor", "add_offset", "envi"}
-        skip |= {"location", "xarray", "map_info", "calibration"}
+        skip |= {"location", "xarray", "map_info", "calibration", "crs_wkt", "transform"}
         blocks = []
-        for title, content in (("Options", self.result.settings), ("Input", self.result.metadata)):
+        about = dict(self.result.metadata)
+        place = Place.of(about)
+        about |= {} if place is None else {"first pixel": place.text(0, 0)}
+        for title, content in (("Options", self.result.settings), ("Input", about)):
             rows = "".join(
                 f"<tr><th>{escape(_words(key))}</th><td>{escape(_readable(value))}</td></tr>"
                 for key, value in content.items()

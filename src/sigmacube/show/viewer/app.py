@@ -34,11 +34,11 @@ from sigmacube.io.observed import name_of
 from sigmacube.io.result_file import ResultFile
 from sigmacube.io.source import Source
 from sigmacube.show.key_figures import caveats_of, unexplained_of
+from sigmacube.show.place import Place
 from sigmacube.show.viewer import picture as pictures
 from sigmacube.show.viewer import scripts, spectra
 from sigmacube.show.viewer.image_pane import ImagePane
 from sigmacube.show.viewer.picture import Part, Picture
-from sigmacube.show.viewer.place import Place
 from sigmacube.show.viewer.spectra import Region, Spectrum
 from sigmacube.show.viewer.spectrum_pane import COLORS, SpectrumPane
 

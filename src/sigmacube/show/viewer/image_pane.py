@@ -24,8 +24,8 @@ from bokeh.models import (
 from bokeh.plotting import figure
 
 from sigmacube.show.look import NO_DATA
+from sigmacube.show.place import Place
 from sigmacube.show.viewer.picture import Part, Picture
-from sigmacube.show.viewer.place import Place
 from sigmacube.show.viewer.spectra import Region
 from sigmacube.show.viewer.spectrum_pane import plain
 
