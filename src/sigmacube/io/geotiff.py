@@ -28,7 +28,6 @@ _DESCRIBED = re.compile(r"(\d+(?:\.\d+)?)\s*(nanometers?|nm|micrometers?|um|µm|
 #: Only what is asked for is fetched: no listing of the folder, no files that may lie beside.
 _FETCHING = {
     "GDAL_DISABLE_READDIR_ON_OPEN": "EMPTY_DIR",
-    "CPL_VSIL_CURL_USE_HEAD": "NO",
     "GDAL_HTTP_MERGE_CONSECUTIVE_RANGES": "YES",
     "GDAL_INGESTED_BYTES_AT_OPEN": "32768",
     "VSI_CACHE": "NO",

@@ -58,6 +58,8 @@ def contents(path: Path | str) -> tuple[dict[str, Any], list[Variable]]:
                     variables.append(_variable(path, name, item))
 
             file.visititems(visit)
+    except FileNotFoundError:
+        raise
     except (OSError, RuntimeError, KeyError) as error:
         raise ValueError(f"{path}: not readable as HDF5 ({_short(error)}).") from None
     return attrs, variables
