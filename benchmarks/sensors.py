@@ -2,7 +2,7 @@
 
 python benchmarks/sensors.py            table of all samples: info, denoise, product, map
 python benchmarks/sensors.py emit-l1b   some of them
-python benchmarks/sensors.py --noise    coverage with EMIT's noise file, and with noise unknown
+python benchmarks/sensors.py --noise FILE  coverage with EMIT's noise file, and without it
 python benchmarks/sensors.py --bytes    bytes fetched for tiles of a COG from a server on loopback
 """
 
@@ -49,9 +49,8 @@ def offsets(sample: Sample, path: Path) -> np.ndarray:
         if not np.isfinite(value):
             continue
         at = which[float(value)]
-        mx, my = place @ (col + 0.5, row + 0.5) if hasattr(place, "__matmul__") else place * (
-            col + 0.5, row + 0.5
-        )  # fmt: skip
+        mx = place.a * (col + 0.5) + place.b * (row + 0.5) + place.c
+        my = place.d * (col + 0.5) + place.e * (row + 0.5) + place.f
         steps = np.array([[down[0][at], down[1][at]], [across[0][at], across[1][at]]])
         found.append(np.abs(np.linalg.solve(steps, [mx - x[at], my - y[at]])).max())
     return np.array(found)
@@ -90,9 +89,10 @@ def whole_path(name: str, folder: Path) -> dict[str, object]:
     row["masked kept"] = bool(inside.sum() == sample.valid.sum())
     kept = result.save(folder / "clean.nc", keep_factors=True)
     row["CF"] = cf_errors(kept, folder)
-    made = products.index(sc.io.read_result(kept), "(b560 - b665) / (b560 + b665)", tolerance=60.0)\
-        if cube.wavelengths.min() < 600 else \
-        products.index(sc.io.read_result(kept), "b1650 / b2200", tolerance=60.0)  # fmt: skip
+    expression = "(b560 - b665) / (b560 + b665)"
+    if cube.wavelengths.min() > 600:  # a SWIR detector alone
+        expression = "b1650 / b2200"
+    made = products.index(sc.io.read_result(kept), expression, tolerance=60.0)
     metadata = dict(result.metadata)
     placed = "transform" in metadata or metadata.get("location")
     target = folder / "index.tif"
@@ -139,14 +139,73 @@ def table(names: list[str]) -> None:
         )
 
 
+def emit_scene(file: Path, seed: int = 1) -> tuple[np.ndarray, sc.Cube, np.ndarray]:
+    """Return the true radiance of a scene at EMIT's bands, the noisy cube, and σ of its noise."""
+    from sigmacube.io.sensors.samples import sunlight
+    from sigmacube.noise.instrument import InstrumentNoise, file_wavelengths
+
+    centres = file_wavelengths(file)
+    scene = sc.synthetic.scene((80, 84, 120), rng=3)
+    table = np.array([np.interp(centres, scene.wavelengths, row) for row in np.eye(120)])
+    truth = scene.values @ table * sunlight(centres) * 0.6
+    std = InstrumentNoise.read(file, centres).std(truth)
+    noisy = truth + std * np.random.default_rng(seed).normal(size=truth.shape)
+    about = {"name": "radiance", "units": "uW cm-2 nm-1 sr-1"}
+    return truth, sc.Cube(noisy, centres, metadata=about), std
+
+
+def coverage(file: Path) -> None:
+    """Print how often the 95 % interval holds the truth, with the noise file and without."""
+    truth, cube, std = emit_scene(file)
+    print("prior    noise     coverage  bands 5 % to 95 %   σ / noise   error / noise")
+    for prior in ("spatial", None):
+        for noise, told in ((str(file), "file"), (None, "unknown")):
+            result = sc.denoise(cube, noise, prior=prior)
+            inside = np.abs(result.estimate - truth) <= 1.96 * result.std
+            low, high = np.percentile(inside.mean(axis=(0, 1)), [5, 95])
+            share, error = np.median(result.std / std), np.std((result.estimate - truth) / std)
+            print(f"{prior!s:8} {told:9} {inside.mean():.4f}    {low:.3f} to {high:.3f}      "
+                  f"{share:.3f}       {error:.3f}", flush=True)  # fmt: skip
+            if noise is not None:
+                print(f"         {result.settings['noise_model']}")
+
+
+def fetched() -> None:
+    """Print the bytes that are fetched for some tiles of a COG, over what the tiles take."""
+    import rasterio
+    import rasterio.shutil
+
+    from range_server import serving
+
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place)
+        values = np.random.default_rng(0).normal(size=(40, 768, 768)).astype("f4")
+        options = {"width": 768, "height": 768, "count": 40, "dtype": "float32"}
+        options |= {"crs": "EPSG:32633", "transform": rasterio.Affine(30, 0, 3e5, 0, -30, 5.8e6)}
+        with rasterio.open(folder / "plain.tif", "w", driver="GTiff", **options) as file:
+            file.write(values)
+        rasterio.shutil.copy(str(folder / "plain.tif"), str(folder / "cog.tif"), driver="COG",
+                             compress="deflate", blocksize=128)  # fmt: skip
+        with rasterio.open(folder / "cog.tif") as file:
+            sizes = [file.get_tag_item(f"BLOCK_SIZE_{c}_{r}", "TIFF", bidx=1)
+                     for r in (2, 3) for c in (1, 2, 3)]  # fmt: skip
+        needed = sum(int(size) for size in sizes)
+        with serving(folder) as served:
+            source = open_source(f"{served.address}/cog.tif")
+            found, _ = source.block(slice(256, 512), slice(128, 512))
+        same = np.array_equal(found.transpose(2, 0, 1), values[:, 256:512, 128:512])
+        print(f"needed {needed:,} bytes, fetched {served.bytes_sent:,} in {len(served.ranges)} "
+              f"requests: {served.bytes_sent / needed:.3f} times; same values: {same}")  # fmt: skip
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", help="samples; all of them by default")
-    parser.add_argument("--noise", action="store_true")
+    parser.add_argument("--noise", type=Path, metavar="FILE", help="an ISOFIT noise file")
     parser.add_argument("--bytes", action="store_true")
     asked = parser.parse_args()
     if asked.noise:
-        coverage()
+        coverage(asked.noise)
     elif asked.bytes:
         fetched()
     else:

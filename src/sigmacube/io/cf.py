@@ -360,9 +360,7 @@ def _add_place(dataset: xr.Dataset, metadata: Mapping[str, Any], dims: _Dims, na
     _add_location(dataset, metadata.get("location") or {}, dims)
 
 
-def _add_turned(
-    dataset: xr.Dataset, transform: Sequence[float], dims: _Dims, wkt: str
-) -> None:
+def _add_turned(dataset: xr.Dataset, transform: Sequence[float], dims: _Dims, wkt: str) -> None:
     """Add where pixels lie on a map whose rows do not run east."""
     a, b, c, d, e, f = transform
     row, col = np.mgrid[: dataset.sizes[dims.row], : dataset.sizes[dims.col]] + 0.5

@@ -174,7 +174,8 @@ def _projected(
     from rasterio.warp import transform
 
     geographic = CRS.from_epsg(4326)
-    middle_lat, middle_lon = float(np.median(lat[known])), float(np.median(lon[known]))
+    middle_lat = float(np.median(lat[known]))
+    middle_lon = float(np.degrees(np.angle(np.exp(1j * np.radians(lon[known])).mean())))
     # Places on both sides of the date line: those in the west count on.
     lon = np.where(lon - middle_lon < -180, lon + 360, np.where(lon - middle_lon > 180, lon - 360,
                                                                  lon))  # fmt: skip
