@@ -182,6 +182,12 @@ def reading_options(function: Callable[..., Any]) -> Callable[..., Any]:
             type=click.Path(path_type=Path),
             help="Binary file of an ENVI header, where its name differs.",
         ),
+        click.option(
+            "--external",
+            is_flag=True,
+            default=None,
+            help="Let an HDF5 file have values read from other files that it names.",
+        ),
     )
     for option in reversed(options):
         function = option(function)
@@ -192,8 +198,12 @@ def reading_options(function: Callable[..., Any]) -> Callable[..., Any]:
 def local_file(name: str) -> Iterator[Path]:
     """Yield the path of an input; ``-`` is standard input, kept in a file while it is used."""
     if name != "-":
-        yield Path(name)
+        from sigmacube.io.places import local_path
+
+        yield local_path(name)
         return
+    if sys.stdin is None:
+        raise ValueError("-: standard input is closed.")
     stream = sys.stdin.buffer
     head = stream.read(8)
     suffix = next((suffix for magic, suffix in _MAGIC if head.startswith(magic)), None)

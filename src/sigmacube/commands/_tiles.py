@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from sigmacube.io.places import address_of
+
 if TYPE_CHECKING:
     from sigmacube.tiles import Outcome
 
@@ -75,7 +77,7 @@ def tiling_options(function: Callable[..., Any]) -> Callable[..., Any]:
 def uses_tiles(source: str, output: str, options: Mapping[str, Any]) -> bool:
     """Tell whether the user asks for tiles."""
     asked = [key for key in ("tile", "memory", "threads", "scheduler", "resume") if options[key]]
-    asked += ["an address"] if "://" in source or "://" in output else []
+    asked += ["an address"] if address_of(source) or address_of(output) else []
     if asked and "-" in (source, output):
         raise ValueError(f"-: standard input and output cannot be used with {asked[0]}.")
     return bool(asked)
@@ -94,7 +96,7 @@ def too_large(source: str, options: dict[str, Any]) -> bool:
     """Tell whether a cube would not fit in the free memory; then set a limit and say so."""
     from sigmacube import io
 
-    known = {key: options[key] for key in ("variable", "axes", "bands", "data")}
+    known = {key: options[key] for key in ("variable", "axes", "bands", "data", "external")}
     rows, cols, bands = io.open_source(source, **known).shape
     needed, there = CUBES * 8 * rows * cols * bands, available()
     if there is None or needed < 0.8 * there:

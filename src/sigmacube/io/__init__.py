@@ -11,6 +11,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sigmacube.io.places import address_of, local_path
+
 if TYPE_CHECKING:
     import numpy as np
 
@@ -34,8 +36,8 @@ class _Format:
 
 _ENVI = _Format("ENVI", "envi:open_source", ("data",), "rasters:ENVI")
 _TIFF = _Format("GeoTIFF", "geotiff:open_source", (), "rasters:GEOTIFF")
-_NETCDF = _Format("netCDF", "hdf:open_source", ("variable", "axes"), "cf_files:NETCDF")
-_HDF = _Format("HDF5", "hdf:open_source", ("variable", "axes"))
+_NETCDF = _Format("netCDF", "hdf:open_source", ("variable", "axes", "external"), "cf_files:NETCDF")
+_HDF = _Format("HDF5", "hdf:open_source", ("variable", "axes", "external"))
 
 FORMATS: dict[str, _Format] = {
     ".hdr": _ENVI,
@@ -94,6 +96,7 @@ def open_source(
     nodata: float | None = None,
     data: str | Path | None = None,
     mask: np.ndarray | None = None,
+    external: bool | None = None,
 ) -> Source:
     """Open a cube without reading it; the options are those of `read`.
 
@@ -105,26 +108,36 @@ def open_source(
     Source
         Shape, type and metadata of the cube, and ``block(rows, cols)`` for a part of it.
     """
-    address = str(path) if "://" in str(path) else None
-    path = Path(path)
+    from sigmacube.io.untrusted import check_plain, guarded, reading
+
+    address = address_of(path)
+    path = local_path(path)
     if address is not None and path.suffix.lower() != ".zarr":
         raise ValueError(f"{address}: only Zarr stores (.zarr) are read from an address.")
-    if address is None and not path.exists():
-        raise FileNotFoundError(f"{path}: no such file.")
+    if address is None:
+        check_plain(path)
+        if not path.exists():
+            raise FileNotFoundError(f"{path}: no such file.")
     if path.is_dir() and path.suffix.lower() != ".zarr":
         raise IsADirectoryError(f"{path} is a folder. It must be a file or a .zarr store.")
     if path.is_file() and path.stat().st_size == 0:
         raise ValueError(f"{path}: empty file.")
     found = _reader(path)
-    given = {"variable": variable, "axes": axes, "data": None if data is None else Path(data)}
+    given = {
+        "variable": variable,
+        "axes": axes,
+        "data": None if data is None else Path(data),
+        "external": external,
+    }
     for option, value in given.items():
         if value is not None and option not in found.options:
             raise ValueError(f"Invalid option {option} for {path.name}: {found.name} has none.")
     chosen = {key: given[key] for key in found.options}
     if address is not None:
         chosen["address"] = address
-    source: Source = _load(found.reader)(path, **chosen)
-    source = replace(source, address=address)
+    with reading(path):
+        source: Source = _load(found.reader)(path, **chosen)
+    source = replace(source, address=address, load=guarded(path, source.load))
     if scale is not None:
         source = source.with_scale(scale)
     if nodata is not None:
@@ -142,6 +155,7 @@ def read(
     scale: float | None = None,
     nodata: float | None = None,
     data: str | Path | None = None,
+    external: bool | None = None,
 ) -> Cube:
     """Read a cube; the suffix decides the format.
 
@@ -167,6 +181,9 @@ def read(
         Stored value that means no data, instead of the file's own.
     data
         Binary file of an ENVI header, where its name does not follow from the header's.
+    external
+        Whether an HDF5 file may have its values read from other files that it names (external and
+        virtual storage). A file of a stranger could name any file of this machine.
 
     Examples
     --------
@@ -177,7 +194,14 @@ def read(
     dtype('float32')
     """
     source = open_source(
-        path, variable=variable, axes=axes, bands=bands, scale=scale, nodata=nodata, data=data
+        path,
+        variable=variable,
+        axes=axes,
+        bands=bands,
+        scale=scale,
+        nodata=nodata,
+        data=data,
+        external=external,
     )
     return source.read()
 
@@ -209,7 +233,7 @@ def output_files(
     """
     from sigmacube.io.atomic import check_output
 
-    path = Path(path)
+    path = local_path(path)
     finals: list[Path] = writer_of(path).files(path, uncertainty=uncertainty, rejected=rejected)
     check_output(finals, overwrite=overwrite)
     return finals
@@ -264,7 +288,7 @@ def write(
     """
     from sigmacube.io.atomic import staged
 
-    path = Path(path)
+    path = local_path(path)
     if dtype not in ("float32", "float64"):
         raise ValueError(f"Invalid dtype {dtype!r}. It must be 'float32' or 'float64'.")
     writer = writer_of(path)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from sigmacube.io.source import Source
+from sigmacube.io.untrusted import printable
 from sigmacube.io.variables import Variable, open_variables
 
 __all__ = ["open_source", "contents"]
@@ -18,13 +19,19 @@ __all__ = ["open_source", "contents"]
 SURFACE_REFLECTANCE = "surface_bidirectional_reflectance"
 RADIANCE = "toa_outgoing_radiance_per_unit_wavelength"
 _PRISMA_MAX = 65535
+#: Objects and nested groups of the largest file that is looked through.
+_MAX_OBJECTS, _MAX_DEPTH = 5000, 100
 
 
 def open_source(
-    path: Path, *, variable: str | None = None, axes: str | Sequence[str] | None = None
+    path: Path,
+    *,
+    variable: str | None = None,
+    axes: str | Sequence[str] | None = None,
+    external: bool | None = None,
 ) -> Source:
     """Open the cube of a netCDF or HDF5 file, whose layout is found from its contents."""
-    attrs, variables = contents(path)
+    attrs, variables = contents(path, external=bool(external))
     cubes = {v.base: v for v in variables if v.base in ("vnir_cube", "swir_cube")}
     if cubes and (variable is None or variable.rsplit("/", 1)[-1].lower() in cubes):
         return _prisma(path, cubes, attrs, variable)
@@ -34,8 +41,20 @@ def open_source(
     return source
 
 
-def contents(path: Path) -> tuple[dict[str, Any], list[Variable]]:
-    """Return the global attributes and the arrays of a file, none of them read."""
+def contents(
+    path: Path, *, external: bool = False, skip: bytes | None = None
+) -> tuple[dict[str, Any], list[Variable]]:
+    """Return the global attributes and the arrays of a file, none of them read.
+
+    Parameters
+    ----------
+    path
+        The file.
+    external
+        Whether values may come from other files, as external and virtual storage names them.
+    skip
+        First character of groups that are passed over.
+    """
     import h5py
 
     with path.open("rb") as file:
@@ -45,25 +64,56 @@ def contents(path: Path) -> tuple[dict[str, Any], list[Variable]]:
     try:
         with h5py.File(path, "r") as file:
             attrs = _attributes(file.attrs)
-            variables: list[Variable] = []
-
-            def visit(name: str, item: Any) -> None:
-                if isinstance(item, h5py.Dataset) and item.shape is not None:
-                    variables.append(_variable(path, name, item))
-
-            file.visititems(visit)
+            found = [_variable(path, name, item, external) for name, item in _arrays(file, skip)]
     except (OSError, RuntimeError, KeyError) as error:
         raise ValueError(f"{path}: not readable as HDF5 ({_short(error)}).") from None
-    return attrs, variables
+    return attrs, found
+
+
+def _arrays(file: Any, skip: bytes | None) -> Iterator[tuple[bytes, Any]]:
+    """Yield names and datasets, each object once; links out of the file are not followed.
+
+    The library's own walk has no bound, and a small file can describe a very large tree. Names are
+    bytes: they need be no text.
+    """
+    import h5py
+
+    seen, waiting = 0, [(b"", file)]
+    known = {h5py.h5o.get_info(file.id).addr}
+    while waiting:
+        prefix, group = waiting.pop()
+        for name in group.id:
+            seen += 1
+            path = prefix + name
+            if seen > _MAX_OBJECTS or path.count(b"/") > _MAX_DEPTH:
+                raise ValueError(
+                    f"{file.filename}: more than {_MAX_OBJECTS} objects, or groups nested deeper "
+                    f"than {_MAX_DEPTH}. No such file is read."
+                )
+            if skip and name.startswith(skip):
+                continue
+            if group.id.links.get_info(name).type != h5py.h5l.TYPE_HARD:
+                continue
+            item = group[name]
+            place = h5py.h5o.get_info(item.id).addr
+            if place in known:
+                continue
+            known.add(place)
+            if isinstance(item, h5py.Group):
+                waiting.append((path + b"/", item))
+            elif isinstance(item, h5py.Dataset) and item.shape is not None:
+                yield path, item
 
 
 def _short(error: Exception) -> str:
-    return " ".join(str(error).split())
+    return printable(" ".join(str(error).split()))
 
 
 def _text(value: Any) -> Any:
     if isinstance(value, bytes):
         return value.decode("utf-8", "replace")
+    if isinstance(value, str):
+        return printable(value)
     if isinstance(value, np.ndarray) and value.dtype.kind in "SO" and value.size == 1:
         return _text(value.reshape(-1)[0])
     return value
@@ -76,40 +126,96 @@ def _attributes(attrs: Any) -> dict[str, Any]:
     for key in attrs:
         try:
             value = _text(attrs[key])
-        except (OSError, TypeError):  # a type that h5py cannot give
+        except (OSError, TypeError, RuntimeError, KeyError, ValueError):  # no type h5py can give
             continue
         if not isinstance(value, (h5py.Reference, h5py.Empty)):
-            found[key] = value
+            found[printable(key)] = value
     return found
 
 
-def _variable(path: Path, name: str, item: Any) -> Variable:
+def _variable(path: Path, key: bytes, item: Any, external: bool) -> Variable:
+    name = key.decode("utf-8", "replace")
     attrs = {
-        key: value
+        printable(key): value
         for key, value in _attributes(item.attrs).items()
         if key not in ("DIMENSION_LIST", "REFERENCE_LIST", "CLASS", "NAME")
     }
-    return Variable(name, item.shape, item.dtype, _loader(path, name), _dims(item), attrs)
+    load = None if external else _refusal(path, name, item)
+    load = load or _loader(path, key)
+    return Variable(name, item.shape, item.dtype, load, _dims(item), attrs)
+
+
+def _refusal(path: Path, name: str, item: Any) -> Callable[..., np.ndarray] | None:
+    """Return a reader that refuses values which lie in other files; None where all lie here.
+
+    Such a file could have any other one of the machine read, and shown.
+    """
+    others = {name for name, *_ in item.external or ()}
+    if item.is_virtual:
+        others |= {source.file_name for source in item.virtual_sources()} - {"."}
+    if not others:
+        return None
+
+    def refuse(key: tuple[slice, ...]) -> np.ndarray:
+        raise ValueError(
+            f"{path}: the values of {name} lie in {printable(min(others))}. Other files "
+            "are only read with external=True (--external)."
+        )
+
+    return refuse
 
 
 def _dims(item: Any) -> tuple[str | None, ...]:
-    names: list[str | None] = []
-    for dim in item.dims:
-        scales = list(dim.values())
-        names.append(scales[0].name.rsplit("/", 1)[-1] if scales else (dim.label or None))
-    return tuple(names)
+    """Return the names of the dimensions: of their scales, else their labels.
+
+    The attributes are read as such: the library's own functions end the process where they are of
+    another kind than it expects.
+    """
+    labels = _attribute(item, "DIMENSION_LABELS")
+    known: list[str | None] = [None] * len(item.shape)
+    if isinstance(labels, np.ndarray) and labels.shape == (len(known),):
+        texts = [_text(label) for label in labels]
+        known = [text if isinstance(text, str) and text else None for text in texts]
+    scales = _attribute(item, "DIMENSION_LIST")
+    if isinstance(scales, np.ndarray) and scales.shape == (len(known),):
+        known = [_scale_name(item, s) or text for s, text in zip(scales, known, strict=True)]
+    return tuple(known)
 
 
-def _loader(path: Path, name: str) -> Callable[[tuple[slice, ...]], np.ndarray]:
+def _attribute(item: Any, name: str) -> Any:
+    try:
+        return item.attrs.get(name)
+    except (OSError, TypeError, RuntimeError, KeyError, ValueError):  # no type that h5py knows
+        return None
+
+
+def _scale_name(item: Any, references: Any) -> str | None:
+    """Return the name of the first scale of a dimension; None where it has none that exists."""
+    import h5py
+
+    if not isinstance(references, np.ndarray) or not references.size:
+        return None
+    first = references.flat[0]
+    if not isinstance(first, h5py.Reference) or not first:
+        return None
+    try:
+        name = item.file[first].name
+    except (ValueError, KeyError, OSError, RuntimeError):  # the scale has been removed
+        return None
+    return None if name is None else str(_text(name)).rsplit("/", 1)[-1]
+
+
+def _loader(path: Path, key: bytes) -> Callable[[tuple[slice, ...]], np.ndarray]:
     """Return a reader that opens the file anew, so that it works in any thread or process."""
 
-    def load(key: tuple[slice, ...]) -> np.ndarray:
+    def load(part: tuple[slice, ...]) -> np.ndarray:
         import h5py
 
         try:
             with h5py.File(path, "r") as file:
-                return np.asarray(file[name][key])
+                return np.asarray(file[key][part])
         except (OSError, RuntimeError) as error:
+            name = key.decode("utf-8", "replace")
             raise ValueError(f"{path}: {name} cannot be read ({_short(error)}).") from None
 
     return load
