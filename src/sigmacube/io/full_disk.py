@@ -8,13 +8,11 @@ which is as much as the library has yet to write, and the error is raised once t
 from __future__ import annotations
 
 import io
-import os
 import signal
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType, FunctionType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -23,8 +21,6 @@ if TYPE_CHECKING:
 __all__ = ["write_netcdf", "written_by_hdf5"]
 
 _PAGE = 4096
-#: Seconds after which a signal that came at a bad moment is sent again.
-_LATER = 0.05
 
 
 @contextmanager
@@ -48,41 +44,22 @@ def written_by_hdf5(path: Path | str, mode: str = "w") -> Iterator[Any]:
 
 @contextmanager
 def _signals_put_off() -> Iterator[None]:
-    """Put off signals that come while HDF5 calls the file: an exception there ends the process.
-
-    The handler is told what it interrupts. If that is the file, the signal is sent once more a
-    little later, until it finds Python at work elsewhere.
-    """
+    """Put signals off until HDF5 is done: an exception while it calls the file ends the process."""
     if threading.current_thread() is not threading.main_thread():
         yield  # exceptions of signals are raised in the main thread alone
         return
-    handlers: dict[int, Any] = {n: signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)}
-    replaced = {number: handler for number, handler in handlers.items() if callable(handler)}
-
-    late: dict[int, threading.Timer] = {}
-
-    def handle(number: int, frame: FrameType | None) -> None:
-        at = frame
-        while at is not None:
-            if at.f_code in _CALLED:
-                late[number] = threading.Timer(_LATER, os.kill, (os.getpid(), number))
-                late[number].daemon = True
-                late[number].start()
-                return
-            at = at.f_back
-        late.pop(number, None)
-        replaced[number](number, frame)
-
-    for number in replaced:
-        signal.signal(number, handle)
+    known = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    handlers = {number: handler for number, handler in known.items() if callable(handler)}
+    late: list[int] = []
+    for number in handlers:
+        signal.signal(number, lambda number, frame: late.append(number))
     try:
         yield
     finally:
-        for number, handler in replaced.items():
+        for number, handler in handlers.items():
             signal.signal(number, handler)
-        for number, timer in late.items():
-            timer.cancel()
-            signal.raise_signal(number)
+        for last in late[:1]:
+            signal.raise_signal(last)
 
 
 def write_netcdf(made: xr.Dataset, path: Path, encoding: Mapping[Any, Any]) -> None:
@@ -186,7 +163,3 @@ class _Patient(io.RawIOBase):
             low, high = max(start, number * _PAGE), min(stop, (number + 1) * _PAGE)
             inside = slice(low - number * _PAGE, high - number * _PAGE)
             self._pages[number][inside] = view[low - start : high - start]
-
-
-#: What HDF5 calls.
-_CALLED = {item.__code__ for item in vars(_Patient).values() if isinstance(item, FunctionType)}

@@ -2,9 +2,9 @@ r"""The error of a region: covariances of anything linear, and samples.
 
 .. math:: \mathrm{cov} = \sum_a E_a^T S_a E_a + W W^T ⊗ (I - B B^T) + \text{own noise}
 
-S_a as seen by window a (see `views`), W (pixels, k) the error of the subspace at each pixel, and the
-pixel's own noise where a pixel that no window explains was given back. Everything is in units of
-the noise, on whitened bands. Each part is positive semi-definite by construction.
+S_a as seen by window a (see `views`), W (pixels, k) the error of the subspace at each pixel, and
+the pixel's own noise where a pixel that no window explains was given back. Everything is in units
+of the noise, on whitened bands. Each part is positive semi-definite by construction.
 """
 
 from __future__ import annotations
@@ -233,39 +233,6 @@ class SpatialErrors:
             sample[r, c, v] = rng.standard_normal(len(r))
             yield sample[rows, cols]
 
-    def to_arrays(self) -> dict[str, np.ndarray]:
-        """Return everything as arrays by name, for a file or another process."""
-        box = self.box
-        arrays = {
-            "box": np.array([box.top, box.bottom, box.left, box.right]),
-            "basis": self.basis,
-            "loading": self.loading.astype(np.float32),
-            "own_inside": self.own_inside.astype(np.float32),
-            "own_outside": self.own_outside.astype(np.float32),
-            "restored": self.restored,
-            "view_size": np.array([view.size for view in self.views]),
-        }
-        for i, view in enumerate(self.views):
-            for name in ("corner", "directions", "rank", "kept", "dropped", "weight"):
-                arrays[f"view_{name}_{i}"] = getattr(view, name)
-        return arrays
-
-    @classmethod
-    def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> SpatialErrors:
-        """Return the error model that `to_arrays` wrote."""
-        names = ("corner", "directions", "rank", "kept", "dropped", "weight")
-        views = [
-            View(int(size), *(np.asarray(arrays[f"view_{name}_{i}"]) for name in names))
-            for i, size in enumerate(arrays["view_size"])
-        ]
-        plain = ("loading", "own_inside", "own_outside", "restored")
-        return cls(
-            box=Box(*(int(n) for n in arrays["box"])),
-            basis=np.asarray(arrays["basis"]),
-            views=views,
-            **{name: np.asarray(arrays[name]) for name in plain},
-        )
-
     @classmethod
     def merged(cls, parts: Sequence[SpatialErrors]) -> SpatialErrors:
         """Return the error model of several regions that do not overlap as that of their union.
@@ -287,7 +254,8 @@ class SpatialErrors:
             shift = (part.box.top - box.top, part.box.left - box.left, 0)
             restored.append(part.restored + np.array(shift))
         views = merged([view for part in parts for view in part.views])
-        return cls(box, parts[0].basis, views, *maps, np.concatenate(restored))
+        loading, inside, outside = maps
+        return cls(box, parts[0].basis, views, loading, inside, outside, np.concatenate(restored))
 
 
 def _sample(view: View, rng: np.random.Generator) -> np.ndarray:
@@ -305,7 +273,7 @@ def _sample(view: View, rng: np.random.Generator) -> np.ndarray:
 
 
 def _own_map(part: tuple, inside: np.ndarray, outside: np.ndarray) -> dict:
-    """Return, by pixel or restored element, a vector whose products are the own-noise covariance."""
+    """Return, by pixel or restored element, vectors whose products are own-noise covariances."""
     (rows, cols), z, beyond, alone = part
     result = {}
     for i, (r, c) in enumerate(zip(rows.tolist(), cols.tolist(), strict=True)):

@@ -18,8 +18,8 @@ import numpy as np
 from sigmacube.core.spatial.transform import forward, inverse, neighbour_power, rings
 from sigmacube.core.spatial.transform import spread as spread_power
 
-__all__ = ["BINS", "Fits", "cut", "fit_windows", "first_shrinkage", "project", "residuals",
-           "second_shrinkage", "weights"]  # fmt: skip
+__all__ = ["BINS", "Fits", "cut", "fit_windows", "first_shrinkage", "padded_rank", "project",
+           "residuals", "second_shrinkage", "weights"]  # fmt: skip
 
 THRESHOLD = 2.0
 BINS = 14
@@ -94,7 +94,7 @@ def fit_windows(
     rank = np.count_nonzero(values > edge**2, axis=1)
     dropped = np.where(np.arange(k) >= rank[:, None], values, 0.0).sum(axis=1)
     left = dropped / np.maximum((k - rank) * r * c, 1)
-    padded = np.minimum(_pad(rank), k)
+    padded = np.minimum(padded_rank(rank), k)
     groups = []
     for R in np.unique(padded).tolist():
         mine = np.flatnonzero(padded == R)
@@ -116,7 +116,7 @@ def fit_windows(
     return groups
 
 
-def _pad(rank: np.ndarray) -> np.ndarray:
+def padded_rank(rank: np.ndarray) -> np.ndarray:
     """Return the next of 2, 4, 8, 12, 16, 20, ... for every rank."""
     return np.where(rank <= 2, 2, 4 * ((rank + 3) // 4))
 
@@ -128,7 +128,7 @@ def _classes(coefficients: np.ndarray) -> np.ndarray:
     """
     _, around = neighbour_power(coefficients * coefficients)
     bins = np.clip((np.log(np.maximum(around, 1e-6)) - _FIRST) * _PER_BIN + 1, 0, BINS - 1)
-    ring = (rings(coefficients.shape[2:]) * BINS).astype(np.uint8)  # type: ignore[arg-type]
+    ring = (rings(coefficients.shape[2:]) * BINS).astype(np.uint8)
     return bins.astype(np.uint8) + ring
 
 
@@ -164,7 +164,7 @@ def residuals(
     fits: Fits, h: np.ndarray, windows: np.ndarray, noise_power: np.ndarray
 ) -> np.ndarray:
     """Return x̂ − z (windows, rows, cols, k): the estimate of each window less its data."""
-    count, r, c, k = windows.shape
+    count, r, c, _ = windows.shape
     shrunk = inverse(h * fits.coefficients * np.sqrt(noise_power).astype(np.float32))
     flat = shrunk.reshape(count, -1, r * c).transpose(0, 2, 1)
     return np.matmul(flat, fits.directions.transpose(0, 2, 1)).reshape(windows.shape) - windows
