@@ -7,6 +7,7 @@ is loaded only when it is used or listed, so it must import what is heavy inside
 from __future__ import annotations
 
 import os
+import pkgutil
 import signal
 import sys
 import threading
@@ -21,6 +22,7 @@ from typing import Any
 
 import click
 
+from sigmacube import commands
 from sigmacube._version import __version__
 
 __all__ = ["main", "Frame"]
@@ -69,8 +71,8 @@ class Frame(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the commands there are, the usual way of work first."""
-        folder = Path(__file__).with_name("commands")
-        names = {path.stem for path in folder.glob("*.py") if not path.stem.startswith("_")}
+        found = (module.name for module in pkgutil.iter_modules(commands.__path__))
+        names = {name for name in found if not name.startswith("_")}
         return sorted(names, key=lambda n: (_ORDER.index(n) if n in _ORDER else len(_ORDER), n))
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:

@@ -7,9 +7,11 @@ result file all take their options from `Settings`: a field here is an option ev
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields
 from typing import TYPE_CHECKING, Any, TypeVar
+
+from sigmacube.core.tables import SOLVERS, WEIGHTINGS
 
 if TYPE_CHECKING:
     from sigmacube.core.windows import WindowSpec
@@ -25,7 +27,7 @@ def _option(
     about: str,
     *,
     kind: str = "choice",
-    choices: tuple[Any, ...] = (),
+    choices: Collection[Any] = (),
     flag: str | None = None,
     prior: str | None = "any",
 ) -> Any:
@@ -54,14 +56,12 @@ class Settings:
     solver: Any = _option(
         "svd",
         "'robust' for impulses, dead lines and outliers.",
-        choices=("svd", "robust", "godec", "ssgodec", "rpca"),
+        choices=SOLVERS,
     )
     overlap: str = _option(
         "exact", "Covariance of overlapping windows.", choices=("exact", "ratio"), prior=None
     )
-    weights: str = _option(
-        "precision", "Of overlapping windows.", choices=("precision", "uniform"), prior=None
-    )
+    weights: str = _option("precision", "Of overlapping windows.", choices=WEIGHTINGS, prior=None)
     finite_noise: bool = _option(
         True,
         "Correct components near the noise edge.",
@@ -77,7 +77,7 @@ class Settings:
         for one in fields(self):
             value = getattr(self, one.name)
             choices = one.metadata["choices"]
-            if choices and value not in choices and not callable(value):
+            if choices and not callable(value) and value not in choices:
                 allowed = ", ".join(repr(choice) for choice in choices)
                 raise ValueError(f"Invalid {one.name} {value!r}. It must be one of {allowed}.")
             if self.prior is not None and one.metadata["prior"] is None and value != one.default:

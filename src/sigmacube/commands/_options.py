@@ -18,6 +18,7 @@ import click
 from sigmacube.io import read
 from sigmacube.io.places import local_path
 from sigmacube.io.remote import is_address
+from sigmacube.noise import ESTIMATORS
 from sigmacube.settings import Settings
 
 __all__ = [
@@ -30,7 +31,6 @@ __all__ = [
     "solving_options",
 ]
 
-_ESTIMATORS = ("regression", "differences", "residual")
 _MAGIC = (
     (b"\x93NUMPY", ".npy"),
     (b"PK\x03\x04", ".npz"),
@@ -97,7 +97,7 @@ class NoiseOption(click.ParamType):
 
     def convert(self, value: Any, param: Any, ctx: Any) -> Any:
         """Return a float, a name or a path."""
-        if not isinstance(value, str) or value in _ESTIMATORS:
+        if not isinstance(value, str) or value in ESTIMATORS:
             return value
         try:
             float(value)
@@ -105,7 +105,7 @@ class NoiseOption(click.ParamType):
             path = Path(value)
             if path.is_file():
                 return path
-            names = ", ".join(_ESTIMATORS)
+            names = ", ".join(ESTIMATORS)
             self.fail(
                 f"{value!r} is no number, none of {names}, and no such file exists.", param, ctx
             )
@@ -145,7 +145,7 @@ def _kind(one: Field[Any]) -> Any:
         return Sides(2 if one.name == "window" else 1)
     if one.metadata["kind"] == "rank":
         return RankOption()
-    return click.Choice(one.metadata["choices"])
+    return click.Choice(list(one.metadata["choices"]))
 
 
 def _setting(one: Field[Any]) -> Any:

@@ -8,10 +8,10 @@ from __future__ import annotations
 import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sigmacube.core.tables import load
 from sigmacube.io.places import address_of, local_path
 
 if TYPE_CHECKING:
@@ -22,41 +22,41 @@ if TYPE_CHECKING:
     from sigmacube.io.source import Source
     from sigmacube.result import DenoisedCube
 
-__all__ = ["read", "write", "read_result", "open_source", "output_files"]
+__all__ = ["FORMATS", "Format", "read", "write", "read_result", "open_source", "output_files"]
 
 
 @dataclass(frozen=True)
-class _Format:
+class Format:
     """Where a format is read and written, as ``module:function``, and the options of its reader."""
 
     name: str
-    reader: str
+    reader: Any
     options: tuple[str, ...] = ()
-    writer: str | None = None
+    writer: Any = None
     remote: bool = False
     """Whether it is read from an address too."""
 
 
-_ENVI = _Format("ENVI", "envi:open_source", ("data",), "rasters:ENVI")
-_TIFF = _Format("GeoTIFF", "geotiff:open_source", (), "rasters:GEOTIFF", remote=True)
+_ENVI = Format("ENVI", "envi:open_source", ("data",), "rasters:ENVI")
+_TIFF = Format("GeoTIFF", "geotiff:open_source", (), "rasters:GEOTIFF", remote=True)
 _ARRAYS = ("variable", "axes", "join", "external")
-_NETCDF = _Format("netCDF", "hdf:open_source", _ARRAYS, "cf_files:NETCDF", remote=True)
-_HDF = _Format("HDF5", "hdf:open_source", _ARRAYS, remote=True)
-_PRODUCT = _Format("a product", "sensors:open_product", ("variable", "join"))
-_BESIDE = _Format("a product", "sensors:open_beside", ("variable", "join"))
+_NETCDF = Format("netCDF", "hdf:open_source", _ARRAYS, "cf_files:NETCDF", remote=True)
+_HDF = Format("HDF5", "hdf:open_source", _ARRAYS, remote=True)
+_PRODUCT = Format("a product", "sensors:open_product", ("variable", "join"))
+_BESIDE = Format("a product", "sensors:open_beside", ("variable", "join"))
 
-FORMATS: dict[str, _Format] = {
+FORMATS: dict[str, Format] = {
     ".hdr": _ENVI,
     ".img": _ENVI,
-    ".dat": _Format("ENVI", "envi:open_source", ("data",)),
-    ".raw": _Format("ENVI", "envi:open_source", ("data",)),
-    ".bin": _Format("ENVI", "envi:open_source", ("data",)),
-    ".bsq": _Format("ENVI", "envi:open_source", ("data",)),
-    ".bil": _Format("ENVI", "envi:open_source", ("data",)),
-    ".bip": _Format("ENVI", "envi:open_source", ("data",)),
+    ".dat": Format("ENVI", "envi:open_source", ("data",)),
+    ".raw": Format("ENVI", "envi:open_source", ("data",)),
+    ".bin": Format("ENVI", "envi:open_source", ("data",)),
+    ".bsq": Format("ENVI", "envi:open_source", ("data",)),
+    ".bil": Format("ENVI", "envi:open_source", ("data",)),
+    ".bip": Format("ENVI", "envi:open_source", ("data",)),
     ".tif": _TIFF,
     ".tiff": _TIFF,
-    ".vrt": _Format("VRT", "geotiff:open_source"),
+    ".vrt": Format("VRT", "geotiff:open_source"),
     ".xml": _PRODUCT,
     ".zip": _PRODUCT,
     ".nc": _NETCDF,
@@ -66,25 +66,23 @@ FORMATS: dict[str, _Format] = {
     ".hdf5": _HDF,
     ".hdf": _HDF,
     ".he5": _HDF,
-    ".mat": _Format("MATLAB", "matlab:open_source", ("variable", "axes")),
-    ".zarr": _Format(
-        "Zarr", "zarr:open_source", ("variable", "axes"), "cf_files:ZARR", remote=True
-    ),
-    ".npy": _Format("NumPy", "npy:open_npy", ("axes",)),
-    ".npz": _Format("NumPy", "npy:open_npz", ("variable", "axes")),
+    ".mat": Format("MATLAB", "matlab:open_source", ("variable", "axes")),
+    ".zarr": Format("Zarr", "zarr:open_source", ("variable", "axes"), "cf_files:ZARR", remote=True),
+    ".npy": Format("NumPy", "npy:open_npy", ("axes",)),
+    ".npz": Format("NumPy", "npy:open_npz", ("variable", "axes")),
 }
 
 
-def _load(where: str) -> Any:
-    module, name = where.split(":")
-    return getattr(import_module(f"sigmacube.io.{module}"), name)
+def _load(where: Any) -> Any:
+    """Return what a row names: ``module:object`` of this folder, or whatever it is itself."""
+    return load(f"sigmacube.io.{where}" if isinstance(where, str) else where)
 
 
 def _suffixes(writable: bool = False) -> str:
     return ", ".join(s for s, f in FORMATS.items() if f.writer or not writable)
 
 
-def _reader(path: Path) -> _Format:
+def _reader(path: Path) -> Format:
     if path.is_dir() and path.suffix.lower() != ".zarr":
         return _PRODUCT
     found = FORMATS.get(path.suffix.lower())
@@ -103,7 +101,7 @@ def _reader(path: Path) -> _Format:
     )
 
 
-def _remote_reader(address: str) -> _Format:
+def _remote_reader(address: str) -> Format:
     """Return the format of what an address names, if it is read from there."""
     from sigmacube.io.remote import suffix_of
 
