@@ -16,6 +16,7 @@ from typing import Any
 import click
 
 from sigmacube.io import read
+from sigmacube.io.places import local_path
 from sigmacube.io.remote import is_address
 from sigmacube.noise import ESTIMATORS
 from sigmacube.settings import Settings
@@ -193,6 +194,12 @@ _READING = (
         help="Binary file of an ENVI header, where its name differs.",
     ),
     click.option(
+        "--external",
+        is_flag=True,
+        default=None,
+        help="Let an HDF5 file have values read from other files that it names.",
+    ),
+    click.option(
         "--wavelengths",
         type=click.Path(path_type=Path),
         help="Text file or ENVI header with the band centres, where the cube states none.",
@@ -238,8 +245,10 @@ def reading(options: Mapping[str, Any]) -> dict[str, Any]:
 def local_file(name: str) -> Iterator[Path | str]:
     """Yield the path of an input; ``-`` is standard input, kept in a file while it is used."""
     if name != "-":
-        yield name if is_address(name) else Path(name)
+        yield name if is_address(name) else local_path(name)
         return
+    if sys.stdin is None:
+        raise ValueError("-: standard input is closed.")
     stream = sys.stdin.buffer
     head = stream.read(8)
     suffix = next((suffix for magic, suffix in _MAGIC if head.startswith(magic)), None)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sigmacube.core.tables import load
+from sigmacube.io.places import address_of, local_path
 
 if TYPE_CHECKING:
     import numpy as np
@@ -38,7 +39,7 @@ class Format:
 
 _ENVI = Format("ENVI", "envi:open_source", ("data",), "rasters:ENVI")
 _TIFF = Format("GeoTIFF", "geotiff:open_source", (), "rasters:GEOTIFF", remote=True)
-_ARRAYS = ("variable", "axes", "join")
+_ARRAYS = ("variable", "axes", "join", "external")
 _NETCDF = Format("netCDF", "hdf:open_source", _ARRAYS, "cf_files:NETCDF", remote=True)
 _HDF = Format("HDF5", "hdf:open_source", _ARRAYS, remote=True)
 _PRODUCT = Format("a product", "sensors:open_product", ("variable", "join"))
@@ -129,6 +130,7 @@ def open_source(
     dark: str | Path | None = None,
     white: str | Path | None = None,
     mask: np.ndarray | None = None,
+    external: bool | None = None,
 ) -> Source:
     """Open a cube without reading it; the options are those of `read`.
 
@@ -140,23 +142,28 @@ def open_source(
     Source
         Shape, type and metadata of the cube, and ``block(rows, cols)`` for a part of it.
     """
-    address = str(path) if "://" in str(path) else None
-    path = Path(path)
-    if address is None and not path.exists():
-        raise FileNotFoundError(f"{path}: no such file.")
+    from sigmacube.io.untrusted import check_plain, guarded, reading
+
+    address = address_of(path)
+    path = local_path(path)
+    if address is None:
+        check_plain(path)
+        if not path.exists():
+            raise FileNotFoundError(f"{path}: no such file.")
     if path.is_file() and path.stat().st_size == 0:
         raise ValueError(f"{path}: empty file.")
     found = _reader(path) if address is None else _remote_reader(address)
     given: dict[str, Any] = {"variable": variable, "axes": axes, "join": join}
-    given["data"] = None if data is None else Path(data)
+    given |= {"data": None if data is None else Path(data), "external": external}
     for option, value in given.items():
         if value is not None and option not in found.options:
             raise ValueError(f"Invalid option {option} for {path.name}: {found.name} has none.")
     chosen: dict[str, Any] = {key: given[key] for key in found.options}
     if address is not None:
         chosen["address"] = address
-    source: Source = _load(found.reader)(path, **chosen)
-    source = replace(source, address=address)
+    with reading(path):
+        source: Source = _load(found.reader)(path, **chosen)
+    source = replace(source, address=address, load=guarded(path, source.load))
     if not quality:
         source = replace(source, quality=None)
     if scale is not None:
@@ -200,6 +207,9 @@ def read(path: str | Path, **options: Any) -> Cube:
         Stored value that means no data, instead of the file's own.
     data
         Binary file of an ENVI header, where its name does not follow from the header's.
+    external
+        Whether an HDF5 file may have its values read from other files that it names (external and
+        virtual storage). A file of a stranger could name any file of this machine.
     wavelengths
         Band centres (nm), where the file states none: a list, or a text or ENVI header file.
     join
@@ -258,7 +268,7 @@ def output_files(
     """
     from sigmacube.io.atomic import check_output
 
-    path = Path(path)
+    path = local_path(path)
     finals: list[Path] = writer_of(path).files(path, uncertainty=uncertainty, rejected=rejected)
     check_output(finals, overwrite=overwrite)
     return finals
@@ -313,7 +323,7 @@ def write(
     """
     from sigmacube.io.atomic import staged
 
-    path = Path(path)
+    path = local_path(path)
     if dtype not in ("float32", "float64"):
         raise ValueError(f"Invalid dtype {dtype!r}. It must be 'float32' or 'float64'.")
     writer = writer_of(path)

@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from sigmacube.io.places import address_of
+
 __all__ = ["gdal_name", "is_address", "opened_hdf5", "suffix_of"]
 
 #: Scheme of an address -> GDAL's name of the file system behind it.
@@ -31,7 +33,7 @@ def is_address(place: str | Path) -> bool:
     >>> is_address("https://host/cube.tif"), is_address("data/cube.tif")
     (True, False)
     """
-    return "://" in str(place)
+    return address_of(place) is not None
 
 
 def suffix_of(address: str) -> str:
