@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
@@ -25,7 +24,6 @@ SWATHS = ("emit-l1b", "emit-l2a", "prisma-l1", "prisma-l2c", "pace", "tanager", 
 
 @pytest.fixture(scope="module")
 def benchmark(load_benchmark):
-    sys.modules.pop("sensors", None)
     return load_benchmark("sensors")
 
 

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, TypeVar
+
+from sigmacube.core.tables import SOLVERS, WEIGHTINGS
 
 if TYPE_CHECKING:
     from sigmacube.core.windows import WindowSpec
@@ -28,7 +30,7 @@ def _option(
     about: str,
     *,
     kind: str = "choice",
-    choices: tuple[Any, ...] = (),
+    choices: Collection[Any] = (),
     flag: str | None = None,
     prior: str | None = "any",
 ) -> Any:
@@ -57,14 +59,12 @@ class Settings:
     solver: Any = _option(
         "svd",
         "'robust' for impulses, dead lines and outliers.",
-        choices=("svd", "robust", "godec", "ssgodec", "rpca"),
+        choices=SOLVERS,
     )
     overlap: str = _option(
         "exact", "Covariance of overlapping windows.", choices=("exact", "ratio"), prior=None
     )
-    weights: str = _option(
-        "precision", "Of overlapping windows.", choices=("precision", "uniform"), prior=None
-    )
+    weights: str = _option("precision", "Of overlapping windows.", choices=WEIGHTINGS, prior=None)
     finite_noise: bool = _option(
         True,
         "Correct components near the noise edge.",
@@ -80,7 +80,7 @@ class Settings:
         for one in fields(self):
             value = getattr(self, one.name)
             choices = one.metadata["choices"]
-            if choices and value not in choices and not callable(value):
+            if choices and not callable(value) and value not in choices:
                 allowed = ", ".join(repr(choice) for choice in choices)
                 raise ValueError(f"Invalid {one.name} {value!r}. It must be one of {allowed}.")
             if self.prior is not None and one.metadata["prior"] is None and value != one.default:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from sigmacube.io.places import address_of
+
 if TYPE_CHECKING:
     from sigmacube.tiles import Outcome
 
@@ -75,7 +77,7 @@ def tiling_options(function: Callable[..., Any]) -> Callable[..., Any]:
 def uses_tiles(source: str, output: str, options: Mapping[str, Any]) -> bool:
     """Tell whether the user asks for tiles."""
     asked = [key for key in ("tile", "memory", "threads", "scheduler", "resume") if options[key]]
-    stores = [p for p in (source, output) if "://" in p and (p == output or p.endswith(".zarr"))]
+    stores = [p for p in (source, output) if address_of(p) and (p == output or p.endswith(".zarr"))]
     asked += ["an address"] if stores else []
     if asked and "-" in (source, output):
         raise ValueError(f"-: standard input and output cannot be used with {asked[0]}.")

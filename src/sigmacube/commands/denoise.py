@@ -109,14 +109,17 @@ def _check(source: str, output: str, options: dict[str, Any]) -> None:
     """Check what can be checked before the work starts."""
     from sigmacube import io
     from sigmacube.io.atomic import check_not_input
+    from sigmacube.io.untrusted import check_plain
 
     Settings(**solving(options))
     if options["axes"] is not None:
         from sigmacube.io.axes import parse_axes
 
         parse_axes(options["axes"])
-    if options["mask"] is not None and not options["mask"].exists():
-        raise FileNotFoundError(f"{options['mask']}: no such file.")
+    if options["mask"] is not None:
+        check_plain(options["mask"])
+        if not options["mask"].exists():
+            raise FileNotFoundError(f"{options['mask']}: no such file.")
     if options["keep_factors"] and options["ortho"]:
         raise ValueError(
             "--keep-factors keeps what is about pixels of the scene; not with --ortho."
@@ -131,6 +134,8 @@ def _check(source: str, output: str, options: dict[str, Any]) -> None:
         check_not_input([output], inputs[1:])
         return  # the run itself checks its output, which it may have begun before
     if output == "-":
+        if sys.stdout is None:
+            raise ValueError("-: standard output is closed.")
         if sys.stdout.isatty():
             raise ValueError("-: netCDF is not written to a terminal. It must be redirected.")
         return
@@ -160,14 +165,10 @@ def _mask(path: Path | None, cube: Cube | Source) -> np.ndarray | None:
     import numpy as np
 
     from sigmacube import io
+    from sigmacube.io.npy import read_array
 
-    if path.suffix.lower() == ".npy":
-        try:
-            values = np.load(path, allow_pickle=False)
-        except (ValueError, OSError, EOFError):
-            raise ValueError(f"{path}: not readable as a .npy file of numbers.") from None
-    else:
-        values = np.asarray(io.read(path).values)
+    is_plain = path.suffix.lower() == ".npy"
+    values = read_array(path) if is_plain else np.asarray(io.read(path).values)
     values = values[:, :, None] if values.ndim == 2 else values
     rows, cols, bands = cube.shape
     if values.shape not in ((rows, cols, 1), (rows, cols, bands)):

@@ -16,8 +16,10 @@ from sigmacube._version import __version__
 from sigmacube.io import cf as cubes
 from sigmacube.io import maps
 from sigmacube.io.atomic import staged
+from sigmacube.io.full_disk import write_netcdf
 from sigmacube.io.metadata import to_json
 from sigmacube.io.ortho import lookup_of
+from sigmacube.io.places import local_path
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -182,7 +184,7 @@ def write(
 
     ``ortho`` puts a scene in sensor geometry on a map, nearest neighbour.
     """
-    path = Path(path)
+    path = local_path(path)
     check(product.dims, path)
     if path.suffix.lower() in maps.SUFFIXES:
         return maps.write_product(product, path, ortho=ortho, overwrite=overwrite)
@@ -204,7 +206,7 @@ def write(
                 str(k): {"_FillValue": f} | ({"zlib": True} if made[k].ndim else {})
                 for k, f in _fills(made).items()
             }
-            made.to_netcdf(temporary, engine="h5netcdf", format="NETCDF4", encoding=encoding)
+            write_netcdf(made, temporary, encoding)
     return path
 
 

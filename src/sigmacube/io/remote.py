@@ -12,6 +12,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from sigmacube.io.places import address_of
+
 __all__ = ["gdal_name", "is_address", "opened_hdf5", "suffix_of"]
 
 #: Scheme of an address -> GDAL's name of the file system behind it.
@@ -33,7 +35,7 @@ def is_address(place: str | Path) -> bool:
     >>> is_address("https://host/cube.tif"), is_address("data/cube.tif")
     (True, False)
     """
-    return "://" in str(place)
+    return address_of(place) is not None
 
 
 def suffix_of(address: str) -> str:

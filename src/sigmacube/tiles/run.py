@@ -19,6 +19,7 @@ from sigmacube.core.progress import Progress
 from sigmacube.estimators import estimator
 from sigmacube.io import cf
 from sigmacube.io.atomic import check_not_input
+from sigmacube.io.places import local_path
 from sigmacube.io.source import Source
 from sigmacube.io.watch import check_unchanged, digesting, stamp
 from sigmacube.pipeline import survey_scene
@@ -204,7 +205,7 @@ def _outcome(job: Job, output: str, computed: int) -> Outcome:
 
 
 def _absolute(place: str | Path) -> str:
-    return str(place) if is_address(place) else os.path.abspath(place)
+    return str(place) if is_address(place) else os.path.abspath(local_path(place))
 
 
 def run_folder(output: str) -> str:
