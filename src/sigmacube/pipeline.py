@@ -115,11 +115,13 @@ def denoise_cube(
         std=region.std,
         ranks=region.ranks,
         noise=survey.noise,
+        noise_power=estimator(settings).noise_power(survey),
         noise_scale=region.noise_scale,
         residual_ratio=region.residual_ratio,
         wavelengths=cube.wavelengths,
         metadata=cube.metadata,
         rejected=region.left_out if aside else None,
+        unexplained=region.unexplained,
         settings=record if advice is None else {**record, "advice": advice},
         error_model=region.errors,
     )

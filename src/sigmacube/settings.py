@@ -85,6 +85,22 @@ class Settings:
                     "prior=None, the low-rank windows (--prior none)."
                 )
         _check_sides(self.window, self.step)
+        if self.prior == "spatial":
+            self._check_spatial()
+
+    def _check_spatial(self) -> None:
+        """Refuse what only low-rank windows can do."""
+        if self.solver not in ("svd", "robust"):
+            raise ValueError(
+                f"Invalid solver {self.solver_name!r} with prior='spatial'. It must be 'svd' or "
+                "'robust'; other solvers belong to prior=None, the low-rank windows (--prior none)."
+            )
+        for name, sides in (("window", self.window), ("step", self.step)):
+            if not isinstance(sides, int):
+                raise ValueError(
+                    f"Invalid {name} {sides} with prior='spatial'. It must be a whole number; "
+                    "windows that differ by axis belong to prior=None (--prior none)."
+                )
 
     @property
     def solver_name(self) -> str:

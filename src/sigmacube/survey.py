@@ -135,6 +135,9 @@ class Survey:
     def grid(self) -> WindowGrid:
         """All windows of the scene."""
         window, step = self.settings.window, self.settings.step
+        if self.settings.prior == "spatial" and isinstance(window, int) and isinstance(step, int):
+            window = (min(window, self.shape[0]), min(window, self.shape[1]))
+            step = (min(step, window[0]), min(step, window[1]))
         grid = WindowGrid.create((*self.shape[:2], len(self.bands)), window=window, step=step)
         if not self.model.is_diagonal and len(grid.bands) > 1:
             raise ValueError(

@@ -19,7 +19,7 @@ from sigmacube.check.verdict import judge
 from sigmacube.core.card import Card
 from sigmacube.core.levels import LEVELS, half_width
 from sigmacube.core.parallel import ParallelMap, parallel
-from sigmacube.core.progress import Progress
+from sigmacube.core.progress import Progress, shown
 from sigmacube.core.validity import valid_elements
 from sigmacube.cube import Cube
 from sigmacube.estimators import Region
@@ -151,7 +151,7 @@ def holdout(
     noise: Any = None,
     mask: np.ndarray | None = None,
     workers: int | None = None,
-    progress: Progress | None = None,
+    progress: Progress | bool | None = None,
     **options: Any,
 ) -> Holdout:
     """Check the error bars of a scene on the scene itself, without truth.
@@ -194,15 +194,16 @@ def holdout(
     check_share(share)
     source = as_cube(cube, mask)
     if result is not None:
+        result = result.unlabelled()
         settings, noise = _as_in(result), _noise_of(result) if noise is None else noise
     else:
         settings = Settings(**{**options, "uncertainty": True})
     seed = rng if isinstance(rng, int) else int(rng.integers(2**63))
     rows, cols, _ = source.shape
-    with parallel(workers) as run:
+    with parallel(workers) as run, shown(progress, "Checking", "tiles") as move:
         check = compare(
             source, noise, settings, [((0, rows), (0, cols))], run,
-            share=share, seed=seed, workers=workers, progress=progress,
+            share=share, seed=seed, workers=workers, progress=move,
         )  # fmt: skip
     return replace(check, wavelengths=source.wavelengths)
 

@@ -7,10 +7,13 @@ that cover a cell are consecutive, which is all that the overlap formulas need.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+
+from sigmacube.core.card import Card, size_of
 
 __all__ = ["Axis", "AxisPart", "Block", "Cell", "Overlap", "Span", "WindowGrid"]
 
@@ -271,7 +274,7 @@ class Block:
 
 
 @dataclass(frozen=True)
-class WindowGrid:
+class WindowGrid(Card):
     """Overlapping windows over a cube (row, col, band); all bands unless a third size is given.
 
     Examples
@@ -286,6 +289,14 @@ class WindowGrid:
     rows: Axis
     cols: Axis
     bands: Axis
+
+    def _facts(self) -> Mapping[str, str]:
+        axes = (self.rows, self.cols, self.bands)
+        return {
+            "size": size_of([axis.length for axis in axes]),
+            "window": " × ".join(str(axis.size) for axis in axes),
+            "windows": " × ".join(str(len(axis)) for axis in axes),
+        }
 
     @classmethod
     def create(

@@ -18,6 +18,7 @@ from sigmacube.core.progress import Progress
 from sigmacube.core.windows import WindowGrid
 from sigmacube.scene import Scene
 from sigmacube.settings import Settings
+from sigmacube.survey import Survey
 
 __all__ = ["ESTIMATORS", "Estimator", "Progress", "Region", "estimator"]
 
@@ -90,6 +91,15 @@ class Estimator(Protocol):
     @property
     def sets_aside(self) -> bool:
         """Whether elements may be set aside as outliers."""
+        ...
+
+    @property
+    def lists_unexplained(self) -> bool:
+        """Whether pixels that no window explains are looked for."""
+        ...
+
+    def noise_power(self, survey: Survey) -> np.ndarray | None:
+        """Return the power of the noise by spatial frequency of a window; None for white noise."""
         ...
 
 

@@ -39,6 +39,15 @@ class LowRankEstimator:
         """Whether elements may be set aside as outliers."""
         return traits_of(make_solver(self.settings.solver)).sets_aside
 
+    @property
+    def lists_unexplained(self) -> bool:
+        """Whether pixels that no window explains are looked for: no."""
+        return False
+
+    def noise_power(self, survey: Survey) -> np.ndarray | None:
+        """Return None: noise of different pixels is taken for independent."""
+        return None
+
     def learn(self, scene: Scene, run: ParallelMap, *, whole: bool) -> Mapping[str, np.ndarray]:
         """Return how kept components of pure noise are correlated, where there are any."""
         survey = scene.survey

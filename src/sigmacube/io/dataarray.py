@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +15,15 @@ from sigmacube.cube import Cube
 from sigmacube.io import wavelengths as spectral
 from sigmacube.io.axes import BAND_NAMES, COL_NAMES, ROW_NAMES, axes_from_names
 
-__all__ = ["as_cube", "dataarray_mask", "describe", "from_dataarray", "labels_of"]
+__all__ = [
+    "as_cube",
+    "dataarray_mask",
+    "describe",
+    "from_dataarray",
+    "labelled",
+    "labels_of",
+    "unlabelled_array",
+]
 
 
 def as_cube(cube: Cube | np.ndarray | xr.DataArray, mask: np.ndarray | None = None) -> Cube:
@@ -183,3 +192,23 @@ def labels_of(array: xr.DataArray, roles: tuple[str, ...]) -> dict[str, Any]:
         "coords": array.coords.to_dataset(),
         "attrs": dict(array.attrs),
     }
+
+
+def labelled(
+    values: np.ndarray, labels: Mapping[str, Any], name: str, attrs: Mapping[str, Any]
+) -> xr.DataArray:
+    """Return a (row, col, band) array with dimensions, order and coordinates of an input."""
+    made = xr.DataArray(values, dims=labels["roles"], name=name, attrs=dict(attrs))
+    return made.assign_coords(labels["coords"].coords).transpose(*labels["dims"])
+
+
+def unlabelled_array(given: Any, labels: Mapping[str, Any]) -> Any:
+    """Return a labelled array in the order (row, col, band); anything else as it is."""
+    if not isinstance(given, xr.DataArray):
+        return given
+    unknown = set(given.dims) - set(labels["roles"])
+    if unknown:
+        raise ValueError(
+            f"Invalid dimensions {given.dims}. They must be of the cube's, {labels['roles']}."
+        )
+    return given.transpose(*(dim for dim in labels["roles"] if dim in given.dims)).values

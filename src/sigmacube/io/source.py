@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from sigmacube.core.card import Card, size_of, span_of
 from sigmacube.core.validity import broadcast_mask
 from sigmacube.cube import Cube
 from sigmacube.io.metadata import PER_BAND
@@ -24,7 +25,7 @@ _BLOCK = 8_000_000
 
 
 @dataclass(frozen=True, eq=False)
-class Source:
+class Source(Card):
     """A cube in a file, opened but not read.
 
     Examples
@@ -62,6 +63,10 @@ class Source:
     """What it is read from, where that is more than ``path``."""
     address: str | None = None
     """Where it lies if not on a disk, such as ``s3://bucket/cube.zarr``."""
+
+    def _facts(self) -> Mapping[str, str]:
+        facts = {"file": self.path.name, "size": size_of(self.shape)} | span_of(self.wavelengths)
+        return facts | {"stored as": str(self.stored_dtype), "values": "not read yet"}
 
     def __post_init__(self) -> None:
         if min(self.shape) < 1:
