@@ -16,6 +16,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from sigmacube._version import __version__
+from sigmacube.core.progress import Progress
 from sigmacube.core.validity import NO_VALUE, check_values, mean_spectrum, valid_elements
 from sigmacube.core.whitening import Noise
 from sigmacube.core.windows import WindowGrid
@@ -235,8 +236,8 @@ class Presence:
         return {"low": self.low, "high": self.high, "fewest": self.fewest}
 
 
-def find_presence(source: Source) -> Presence:
-    """Look at a whole scene, strip by strip.
+def find_presence(source: Source, progress: Progress | None = None) -> Presence:
+    """Look at a whole scene, strip by strip; ``progress(done, total)`` counts rows.
 
     Examples
     --------
@@ -248,7 +249,11 @@ def find_presence(source: Source) -> Presence:
     (array([0, 2]), False)
     """
     whole = slice(0, source.shape[1])
-    found = [Presence.look(*source.block(rows, whole)) for rows in strips(source.shape)]
+    found = []
+    for rows in strips(source.shape):
+        found.append(Presence.look(*source.block(rows, whole)))
+        if progress is not None:
+            progress(rows.stop, source.shape[0])
     return reduce(Presence.joined, found)
 
 

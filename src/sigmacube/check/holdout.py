@@ -19,7 +19,7 @@ from sigmacube.check.verdict import judge
 from sigmacube.core.card import Card
 from sigmacube.core.levels import LEVELS, half_width
 from sigmacube.core.parallel import ParallelMap, parallel
-from sigmacube.core.progress import Progress, shown
+from sigmacube.core.progress import Progress, phase, shown
 from sigmacube.core.validity import valid_elements
 from sigmacube.cube import Cube
 from sigmacube.estimators import Region
@@ -28,6 +28,7 @@ from sigmacube.pipeline import denoise_region, survey_scene
 from sigmacube.result import DenoisedCube
 from sigmacube.settings import Settings
 from sigmacube.survey import Source, Survey, settle_noise
+from sigmacube.tiles.execute import Execution, run_tiles
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -232,11 +233,19 @@ def compare(
     survey = survey_scene(veiled, settled, settings, run, workers=workers)
     places = list(tiles(survey) if callable(tiles) else tiles)
     found = _Found.empty(survey)
-    for number, (rows, cols) in enumerate(places):
-        region = denoise_region(veiled, survey, run, rows=rows, cols=cols)
-        found.add(veiled, survey, region, rows, cols)
+    phase(progress, "Comparing")
+
+    def solve(number: int) -> tuple[int, Region]:
+        rows, cols = places[number]
+        return number, denoise_region(veiled, survey, run, rows=rows, cols=cols)
+
+    def add(solved: tuple[int, Region]) -> None:
+        number, region = solved
+        found.add(veiled, survey, region, *places[number])
         if progress is not None:
             progress(number + 1, len(places))
+
+    run_tiles(solve, range(len(places)), Execution(), add)
     return found.concluded(survey)
 
 
