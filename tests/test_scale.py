@@ -21,8 +21,7 @@ from sigmacube import io
 from sigmacube.core import windows
 from sigmacube.core.parallel import parallel
 from sigmacube.core.windows import WindowGrid
-from sigmacube.io.dataarray import as_cube
-from sigmacube.pipeline import denoise_region, survey_scene
+from sigmacube.pipeline import as_cube, denoise_region, survey_scene
 from sigmacube.result import DenoisedCube
 from sigmacube.settings import Settings
 from sigmacube.survey import Presence, SettledNoise, Survey

@@ -9,10 +9,9 @@ import numpy as np
 from sigmacube.check.calibration import calibrated
 from sigmacube.core.progress import Progress, shown
 from sigmacube.cube import Cube
-from sigmacube.io.dataarray import as_cube
 from sigmacube.labelled import LabelledCube, with_labels
 from sigmacube.noise.signal_noise import SignalNoise
-from sigmacube.pipeline import denoise_cube
+from sigmacube.pipeline import as_cube, denoise_cube
 from sigmacube.result import DenoisedCube
 from sigmacube.settings import Settings, takes_settings
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import shutil
 import sys
@@ -14,11 +15,22 @@ from typing import Any
 
 import click
 
+from sigmacube.io import read
+from sigmacube.io.places import local_path
+from sigmacube.io.remote import is_address
+from sigmacube.noise import ESTIMATORS
 from sigmacube.settings import Settings
 
-__all__ = ["Number", "Sides", "local_file", "reading_options", "solving", "solving_options"]
+__all__ = [
+    "Number",
+    "Sides",
+    "local_file",
+    "reading",
+    "reading_options",
+    "solving",
+    "solving_options",
+]
 
-_ESTIMATORS = ("regression", "differences", "residual")
 _MAGIC = (
     (b"\x93NUMPY", ".npy"),
     (b"PK\x03\x04", ".npz"),
@@ -85,7 +97,7 @@ class NoiseOption(click.ParamType):
 
     def convert(self, value: Any, param: Any, ctx: Any) -> Any:
         """Return a float, a name or a path."""
-        if not isinstance(value, str) or value in _ESTIMATORS:
+        if not isinstance(value, str) or value in ESTIMATORS:
             return value
         try:
             float(value)
@@ -93,7 +105,7 @@ class NoiseOption(click.ParamType):
             path = Path(value)
             if path.is_file():
                 return path
-            names = ", ".join(_ESTIMATORS)
+            names = ", ".join(ESTIMATORS)
             self.fail(
                 f"{value!r} is no number, none of {names}, and no such file exists.", param, ctx
             )
@@ -133,7 +145,7 @@ def _kind(one: Field[Any]) -> Any:
         return Sides(2 if one.name == "window" else 1)
     if one.metadata["kind"] == "rank":
         return RankOption()
-    return click.Choice(one.metadata["choices"])
+    return click.Choice(list(one.metadata["choices"]))
 
 
 def _setting(one: Field[Any]) -> Any:
@@ -153,8 +165,8 @@ def solving_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return click.option(
         "--noise",
         type=NoiseOption(),
-        help="Standard deviation, an estimator's name, or a file (.npy, .txt) with one value per "
-        "band or a covariance.  [default: estimated]",
+        help="Standard deviation, an estimator's name, or a file (.npy, .txt): one value per band, "
+        "a covariance, or an instrument's noise (wavelength a b c).  [default: estimated]",
     )(function)
 
 
@@ -163,37 +175,80 @@ def solving(options: Mapping[str, Any]) -> dict[str, Any]:
     return {one.name: options[one.name] for one in fields(Settings)}
 
 
+#: The options of `sigmacube.read`, declared once for all commands that read a cube.
+_READING = (
+    click.option("--bands", metavar="LIST", help="Bands to use: 0:50,60 or 450nm:900nm."),
+    click.option(
+        "--scale",
+        type=Number(nonzero=True),
+        help="Factor to physical units, instead of the file's own; 1 for none.",
+    ),
+    click.option(
+        "--nodata", type=Number(), help="Stored value for no data, instead of the file's own."
+    ),
+    click.option("--variable", metavar="NAME", help="Array that holds the cube."),
+    click.option("--axes", metavar="ORDER", help="Order of the stored axes, such as brc."),
+    click.option(
+        "--data",
+        type=click.Path(path_type=Path),
+        help="Binary file of an ENVI header, where its name differs.",
+    ),
+    click.option(
+        "--external",
+        is_flag=True,
+        default=None,
+        help="Let an HDF5 file have values read from other files that it names.",
+    ),
+    click.option(
+        "--wavelengths",
+        type=click.Path(path_type=Path),
+        help="Text file or ENVI header with the band centres, where the cube states none.",
+    ),
+    click.option(
+        "--join",
+        type=click.Choice(["swir", "vnir", "both"]),
+        help="Whose bands stay where two detectors overlap.  [default: swir]",
+    ),
+    click.option(
+        "--quality/--ignore-quality",
+        default=True,
+        show_default=True,
+        help="Mask what the product's own quality layer calls not measured.",
+    ),
+    click.option(
+        "--dark",
+        type=click.Path(path_type=Path),
+        help="Dark frame of a camera: taken off; its spread is the noise without light.",
+    ),
+    click.option(
+        "--white",
+        type=click.Path(path_type=Path),
+        help="White frame of a camera: values become reflectance.",
+    ),
+)
+
+
 def reading_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options of `sigmacube.read` to a command."""
-    options = (
-        click.option("--bands", metavar="LIST", help="Bands to use: 0:50,60 or 450nm:900nm."),
-        click.option(
-            "--scale",
-            type=Number(nonzero=True),
-            help="Factor to physical units, instead of the file's own; 1 for none.",
-        ),
-        click.option(
-            "--nodata", type=Number(), help="Stored value for no data, instead of the file's own."
-        ),
-        click.option("--variable", metavar="NAME", help="Array that holds the cube."),
-        click.option("--axes", metavar="ORDER", help="Order of the stored axes, such as brc."),
-        click.option(
-            "--data",
-            type=click.Path(path_type=Path),
-            help="Binary file of an ENVI header, where its name differs.",
-        ),
-    )
-    for option in reversed(options):
+    for option in reversed(_READING):
         function = option(function)
     return function
 
 
+def reading(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of `sigmacube.read` among those of a command."""
+    names = list(inspect.signature(read).parameters)[1:]
+    return {name: options[name] for name in names}
+
+
 @contextmanager
-def local_file(name: str) -> Iterator[Path]:
+def local_file(name: str) -> Iterator[Path | str]:
     """Yield the path of an input; ``-`` is standard input, kept in a file while it is used."""
     if name != "-":
-        yield Path(name)
+        yield name if is_address(name) else local_path(name)
         return
+    if sys.stdin is None:
+        raise ValueError("-: standard input is closed.")
     stream = sys.stdin.buffer
     head = stream.read(8)
     suffix = next((suffix for magic, suffix in _MAGIC if head.startswith(magic)), None)

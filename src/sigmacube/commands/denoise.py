@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from sigmacube.commands._options import local_file, reading_options, solving, solving_options
+from sigmacube.commands._options import (
+    local_file,
+    reading,
+    reading_options,
+    solving,
+    solving_options,
+)
 from sigmacube.commands._tiles import run_tiled, tiling_options, uses_tiles, wants_tiles
 from sigmacube.settings import Settings
 
@@ -21,8 +27,6 @@ if TYPE_CHECKING:
     from sigmacube.cube import Cube
     from sigmacube.io.source import Source
     from sigmacube.result import DenoisedCube
-
-_READING = ("variable", "axes", "bands", "scale", "nodata", "data")
 
 
 @click.command("denoise", short_help="Denoise a cube; every value gets its standard deviation.")
@@ -53,7 +57,9 @@ _READING = ("variable", "axes", "bands", "scale", "nodata", "data")
 def command(source: str, output: str, **options: Any) -> None:
     """Denoise the cube IN and write OUT, an estimate with the standard deviation of every value.
 
-    IN: ENVI, GeoTIFF, netCDF, HDF5 (EMIT, PRISMA), MATLAB, Zarr, .npy or .npz; - is standard input.
+    IN: ENVI, GeoTIFF, VRT, netCDF, HDF5, MATLAB, Zarr, .npy or .npz; products of EMIT, PRISMA,
+    EnMAP, DESIS, AVIRIS, NEON, PACE and Tanager; an address of a GeoTIFF, netCDF, HDF5 or Zarr; -
+    is standard input.
 
     OUT: .nc, .zarr, .hdr (ENVI) or .tif; - is netCDF on standard output.
     """
@@ -64,11 +70,10 @@ def command(source: str, output: str, **options: Any) -> None:
     _check(source, output, options)
     settings = {**solving(options), "workers": options["workers"]}
     if wants_tiles(source, output, options):
-        reading = {key: options[key] for key in _READING}
-        run_tiled(source, output, options, settings, reading, _noise, _mask)
+        run_tiled(source, output, options, settings, reading(options), _noise, _mask)
         return
     with local_file(source) as path:
-        cube = io.read(path, **{key: options[key] for key in _READING})
+        cube = io.read(path, **reading(options))
         for text in cube.metadata.get("notes", []):
             note(f"{source}: {text}.")
         noise = _noise(options["noise"], cube.shape[2])
@@ -89,14 +94,17 @@ def _check(source: str, output: str, options: dict[str, Any]) -> None:
     """Check what can be checked before the work starts."""
     from sigmacube import io
     from sigmacube.io.atomic import check_not_input
+    from sigmacube.io.untrusted import check_plain
 
     Settings(**solving(options))
     if options["axes"] is not None:
         from sigmacube.io.axes import parse_axes
 
         parse_axes(options["axes"])
-    if options["mask"] is not None and not options["mask"].exists():
-        raise FileNotFoundError(f"{options['mask']}: no such file.")
+    if options["mask"] is not None:
+        check_plain(options["mask"])
+        if not options["mask"].exists():
+            raise FileNotFoundError(f"{options['mask']}: no such file.")
     if options["keep_factors"]:
         if not options["uncertainty"]:
             raise ValueError("--keep-factors keeps what sigma rests on; not with --no-uncertainty.")
@@ -107,6 +115,8 @@ def _check(source: str, output: str, options: dict[str, Any]) -> None:
         check_not_input([output], inputs[1:])
         return  # the run itself checks its output, which it may have begun before
     if output == "-":
+        if sys.stdout is None:
+            raise ValueError("-: standard output is closed.")
         if sys.stdout.isatty():
             raise ValueError("-: netCDF is not written to a terminal. It must be redirected.")
         return
@@ -120,26 +130,13 @@ def _check(source: str, output: str, options: dict[str, Any]) -> None:
 
 
 def _noise(noise: Any, bands: int) -> Any:
-    """Return the noise as `denoise` takes it; a file must hold a vector or a covariance."""
+    """Return the noise as `denoise` takes it; a file of plain numbers is read and checked."""
     if not isinstance(noise, Path):
         return noise
-    import numpy as np
+    from sigmacube.noise.instrument import file_numbers
 
-    try:
-        if noise.suffix == ".npy":
-            values = np.load(noise, allow_pickle=False)
-        else:
-            text = noise.read_text(encoding="utf-8").replace(",", " ")
-            values = np.array([line.split() for line in text.splitlines() if line.strip()], float)
-    except (ValueError, OSError, EOFError):
-        raise ValueError(f"{noise}: not readable as numbers, one per band or a matrix.") from None
-    values = np.squeeze(values)
-    if values.shape not in ((), (bands,), (bands, bands)) or values.dtype.kind not in "iuf":
-        raise ValueError(
-            f"{noise}: noise of shape {values.shape}. It must be ({bands},) standard deviations or "
-            f"a ({bands}, {bands}) covariance."
-        )
-    return values.astype(float)
+    values = file_numbers(noise, bands)
+    return noise if values is None else values
 
 
 def _mask(path: Path | None, cube: Cube | Source) -> np.ndarray | None:
@@ -149,14 +146,10 @@ def _mask(path: Path | None, cube: Cube | Source) -> np.ndarray | None:
     import numpy as np
 
     from sigmacube import io
+    from sigmacube.io.npy import read_array
 
-    if path.suffix.lower() == ".npy":
-        try:
-            values = np.load(path, allow_pickle=False)
-        except (ValueError, OSError, EOFError):
-            raise ValueError(f"{path}: not readable as a .npy file of numbers.") from None
-    else:
-        values = np.asarray(io.read(path).values)
+    is_plain = path.suffix.lower() == ".npy"
+    values = read_array(path) if is_plain else np.asarray(io.read(path).values)
     values = values[:, :, None] if values.ndim == 2 else values
     rows, cols, bands = cube.shape
     if values.shape not in ((rows, cols, 1), (rows, cols, bands)):

@@ -207,14 +207,12 @@ def _labels(path: Path | None) -> np.ndarray | None:
     import numpy as np
 
     from sigmacube import io
+    from sigmacube.io.npy import read_array
 
     if not path.exists():
         raise FileNotFoundError(f"{path}: no such file.")
     if path.suffix.lower() == ".npy":
-        try:
-            values = np.load(path, allow_pickle=False)
-        except (ValueError, OSError, EOFError):
-            raise ValueError(f"{path}: not readable as a .npy file of numbers.") from None
+        values = read_array(path)
     else:
         values = np.asarray(io.read(path, scale=1).values)
     values = np.squeeze(values)
@@ -225,6 +223,9 @@ def _labels(path: Path | None) -> np.ndarray | None:
 
 def _bands(path: Path) -> tuple[list[float], list[float]]:
     """Return centres and widths from a text file of two columns."""
+    from sigmacube.io.untrusted import check_plain
+
+    check_plain(path)
     if not path.exists():
         raise FileNotFoundError(f"{path}: no such file.")
     centres, widths = [], []

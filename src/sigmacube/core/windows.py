@@ -168,7 +168,7 @@ class Axis:
                 Overlap(offset, pairs.second, pairs.first, pairs.in_second, pairs.in_first)
                 for pairs in self.overlaps(-offset)
             ]
-        apart = self.starts[offset:] - self.starts[: len(self) - offset]
+        apart = self.starts[offset:] - self.starts[: max(len(self) - offset, 0)]
         found = []
         for run in np.split(np.arange(len(apart)), np.flatnonzero(np.diff(apart)) + 1):
             if len(run) and (shift := int(apart[run[0]])) < self.size:

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import xarray as xr
 
-from sigmacube.core.validity import broadcast_mask
 from sigmacube.cube import Cube
 from sigmacube.io import wavelengths as spectral
 from sigmacube.io.axes import BAND_NAMES, COL_NAMES, ROW_NAMES, axes_from_names
 
 __all__ = [
-    "as_cube",
     "dataarray_mask",
     "describe",
     "from_dataarray",
@@ -24,25 +21,6 @@ __all__ = [
     "labels_of",
     "unlabelled_array",
 ]
-
-
-def as_cube(cube: Cube | np.ndarray | xr.DataArray, mask: np.ndarray | None = None) -> Cube:
-    """Return any accepted input as a `Cube`, its own mask and the user's joined.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> as_cube(np.zeros((2, 3, 4)), np.ones((2, 3), dtype=bool)).mask.shape
-    (2, 3, 4)
-    """
-    if not isinstance(cube, Cube):
-        given: Any = cube
-        labelled = hasattr(given, "dims") and hasattr(given, "coords")
-        cube = from_dataarray(given) if labelled else Cube(np.asarray(given))
-    if mask is None:
-        return cube
-    mask = broadcast_mask(mask, cube.shape)
-    return replace(cube, mask=mask if cube.mask is None else cube.mask & mask)
 
 
 def from_dataarray(array: xr.DataArray) -> Cube:

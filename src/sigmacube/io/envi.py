@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import gzip
+import zlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
 from sigmacube.io import crs
 from sigmacube.io.metadata import merged, read_sidecar, sidecar
 from sigmacube.io.planes import planes
+from sigmacube.io.sensors import in_envi
 from sigmacube.io.source import Source
 from sigmacube.io.wavelengths import numbers, to_nanometres
 
@@ -59,6 +61,8 @@ _KNOWN = (
     "file compression",
 )
 _MAX_HEADER = 64 * 2**20
+#: Bytes unpacked at a time.
+_UNPACKED = 16 * 2**20
 
 
 def open_source(path: Path, *, data: Path | None = None) -> Source:
@@ -73,7 +77,7 @@ def open_source(path: Path, *, data: Path | None = None) -> Source:
     """
     header_path, data_path = pair(path, data)
     try:
-        return _source(header_path, data_path, read_header(header_path))
+        return in_envi(_source(header_path, data_path, read_header(header_path)))
     except ValueError as error:
         if str(error).startswith((f"{header_path}:", f"{data_path}:")):
             raise
@@ -338,8 +342,9 @@ def _mapper(
     needed = offset + int(np.prod(shape, dtype=object)) * dtype.itemsize
     if _integer(fields, "file compression", 0):
         try:
-            content = gzip.decompress(data.read_bytes())
-        except (OSError, EOFError) as error:
+            with gzip.open(data) as file:  # no more is unpacked than the header asks for
+                content = _read_up_to(file, needed)
+        except (OSError, EOFError, zlib.error) as error:
             raise ValueError(f"{data}: the compressed data cannot be read ({error}).") from None
         _check_size(data, len(content), needed, shape, dtype)
         flat = np.frombuffer(content, dtype, count=int(np.prod(shape)), offset=offset)
@@ -351,6 +356,15 @@ def _mapper(
         return np.memmap(data, dtype, mode="r", offset=offset, shape=stored_shape).transpose(back)
 
     return mapped
+
+
+def _read_up_to(file: BinaryIO | gzip.GzipFile, most: int) -> bytes:
+    """Read at most so many bytes, in steps: what a header asks for need not be there."""
+    parts, left = [], most
+    while left > 0 and (part := file.read(min(left, _UNPACKED))):
+        parts.append(part)
+        left -= len(part)
+    return b"".join(parts)
 
 
 def _check_size(

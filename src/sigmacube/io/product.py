@@ -14,7 +14,9 @@ import xarray as xr
 from sigmacube._version import __version__
 from sigmacube.io import cf as cubes
 from sigmacube.io.atomic import staged
+from sigmacube.io.full_disk import write_netcdf
 from sigmacube.io.metadata import to_json
+from sigmacube.io.places import local_path
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -174,7 +176,7 @@ def _coordinates(product: Product, dims: Mapping[str, str]) -> dict[str, Any]:
 
 def write(product: Product, path: str | Path, *, overwrite: bool = False) -> Path:
     """Write a product; the suffix decides the format: .nc, .zarr, or .csv for regions."""
-    path = Path(path)
+    path = local_path(path)
     check(product.dims, path)
     with staged([path], overwrite=overwrite, stale=[]) as (temporary,):
         if path.suffix.lower() == ".csv":
@@ -193,7 +195,7 @@ def write(product: Product, path: str | Path, *, overwrite: bool = False) -> Pat
                 str(k): {"_FillValue": f} | ({"zlib": True} if made[k].ndim else {})
                 for k, f in _fills(made).items()
             }
-            made.to_netcdf(temporary, engine="h5netcdf", format="NETCDF4", encoding=encoding)
+            write_netcdf(made, temporary, encoding)
     return path
 
 

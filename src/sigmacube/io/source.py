@@ -59,6 +59,8 @@ class Source(Card):
     """Whether `load` gives views of a memory map, so that a whole cube need not be read."""
     mask: np.ndarray | None = None
     """(row, col, band) or broadcastable, the user's: False where values do not count."""
+    quality: Callable[[slice, slice], np.ndarray] | None = None
+    """(row, col, band or 1) of a block, the product's: False where a value was not measured."""
     files: tuple[Path, ...] = ()
     """What it is read from, where that is more than ``path``."""
     address: str | None = None
@@ -76,6 +78,20 @@ class Source(Card):
                 f"{self.path}: values of type {self.stored_dtype} are not supported. "
                 "They must be real integers or floats."
             )
+        self._check_scaling()
+
+    def _check_scaling(self) -> None:
+        """Refuse factors that no value survives."""
+        for what, given in (("scale factor", self.scale), ("offset", self.offset)):
+            values = np.asarray(0.0 if given is None else given, dtype=np.float64)
+            with np.errstate(over="ignore", under="ignore"):
+                kept = values.astype(self.dtype)
+            lost = ~np.isfinite(kept) | ((kept == 0) & (what == "scale factor"))
+            if given is not None and lost.any():
+                raise ValueError(
+                    f"{self.path}: invalid {what} {values[lost].flat[0]}. It must be finite"
+                    f"{' and not 0' if what == 'scale factor' else ''}, as {self.dtype}."
+                )
 
     @property
     def dtype(self) -> np.dtype:
@@ -92,7 +108,7 @@ class Source(Card):
         is closed.
         """
         stored = self.load(rows, cols)
-        mask = _compact(self._valid(stored))
+        mask = _compact(self._valid(stored, rows, cols))
         values = np.array(self._physical(stored)) if self.lazy else self._physical(stored)
         if self.mask is None:
             return values, mask
@@ -119,7 +135,7 @@ class Source(Card):
             if values is not None:
                 values[block] = self._physical(stored)
             if valid is not None:
-                valid[block] = self._valid(stored)
+                valid[block] = self._valid(stored, block, everything)
         if values is None:
             values = self.load(everything, everything)
         mask = self._band_mask() if valid is None else _compact(valid)
@@ -133,7 +149,7 @@ class Source(Card):
         key: Any = index
         if len(index) == 1 or (step == 1).all():
             key = slice(int(index[0]), int(index[-1]) + 1)
-        load = self.load
+        load, quality = self.load, self.quality
 
         def pick(item: Any) -> Any:
             return item[index] if isinstance(item, np.ndarray) and item.ndim == 1 else item
@@ -153,6 +169,7 @@ class Source(Card):
             offset=pick(self.offset),
             metadata=metadata,
             lazy=self.lazy and isinstance(key, slice),
+            quality=None if quality is None else lambda r, c: _of_bands(quality(r, c), key),
         )
 
     def with_scale(self, scale: float) -> Source:
@@ -186,10 +203,11 @@ class Source(Card):
         if self.scale is None and self.offset is None:
             return stored
         values = stored.astype(self.dtype)
-        if self.scale is not None:
-            values *= np.asarray(self.scale, dtype=self.dtype)
-        if self.offset is not None:
-            values += np.asarray(self.offset, dtype=self.dtype)
+        with np.errstate(all="ignore"):  # what leaves the type's range is not valid
+            if self.scale is not None:
+                values *= np.asarray(self.scale, dtype=self.dtype)
+            if self.offset is not None:
+                values += np.asarray(self.offset, dtype=self.dtype)
         if self.nodata is not None:
             values[~self._has_data(stored)] = np.nan
         return values
@@ -206,13 +224,15 @@ class Source(Card):
             return np.ones(stored.shape, dtype=bool)
         return stored != int(self.nodata)
 
-    def _valid(self, stored: np.ndarray) -> np.ndarray:
+    def _valid(self, stored: np.ndarray, rows: slice, cols: slice) -> np.ndarray:
         valid = self._has_data(stored)
+        if self.quality is not None:
+            valid &= self.quality(rows, cols)
         return valid if self.good_bands is None else valid & self.good_bands
 
     def _needs_pass(self) -> bool:
         """Whether the values must be looked at to know which are valid."""
-        if self.nodata is not None:
+        if self.nodata is not None or self.quality is not None:
             return True
         return (
             self.stored_dtype.kind == "f"
@@ -227,6 +247,12 @@ class Source(Card):
 
     def _cube(self, values: np.ndarray, mask: np.ndarray | None) -> Cube:
         return Cube(values, self.wavelengths, mask, dict(self.metadata))
+
+
+def _of_bands(flags: np.ndarray, key: Any) -> np.ndarray:
+    """Return the flags of some bands; one flag for all bands stays one."""
+    chosen: np.ndarray = flags if flags.shape[2] == 1 else flags[..., key]
+    return chosen
 
 
 def _compact(mask: np.ndarray) -> np.ndarray | None:

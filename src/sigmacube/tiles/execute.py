@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import re
 import signal
 import threading
 import time
@@ -25,6 +26,8 @@ ROUNDS = 3
 #: Seconds without any worker after which a run on a cluster ends, and between looks at it.
 PATIENCE = 120.0
 POLL = 0.1
+#: What Dask can be reached by; anything else it would try for a long time.
+_SCHEDULER = re.compile(r"(tcp|tls|ws|wss|ucx|ucxx)://[^\s/]+:\d{1,5}/?|inproc://\S+")
 
 
 @dataclass(frozen=True)
@@ -46,7 +49,7 @@ class Execution:
             raise ValueError(f"Invalid workers {workers}. There must be at least one.")
         if scheduler is not None:
             _distributed()
-            if scheduler != "local" and "://" not in scheduler:
+            if scheduler != "local" and not _SCHEDULER.fullmatch(scheduler):
                 raise ValueError(
                     f"Invalid scheduler {scheduler!r}. It must be an address such as "
                     "tcp://host:8786, or 'local'."
@@ -97,7 +100,8 @@ def _by_processes(work: Work, numbers: list[int], workers: int, done: Done) -> N
     context = multiprocessing.get_context("spawn")
     pool = ProcessPoolExecutor(min(workers, max(len(numbers), 1)), context, _begin_worker)
     try:
-        futures = [pool.submit(work, number) for number in numbers]
+        with _uninterrupted():
+            futures = [pool.submit(work, number) for number in numbers]
         for future in as_completed(futures):
             done(future.result())
     except BrokenProcessPool:
@@ -110,6 +114,19 @@ def _by_processes(work: Work, numbers: list[int], workers: int, done: Done) -> N
         raise
     finally:
         pool.shutdown(cancel_futures=True)
+
+
+@contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Put Ctrl-C off while worker processes start: they inherit it blocked until they ignore it."""
+    if not hasattr(signal, "pthread_sigmask"):  # pragma: no cover - not on Windows
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _begin_worker() -> None:
@@ -147,7 +164,7 @@ def _client(scheduler: str, workers: int) -> Iterator[Any]:
     if scheduler != "local":
         try:
             client = distributed.Client(scheduler, timeout="20s", set_as_default=False)
-        except OSError:
+        except (OSError, ValueError):
             raise ConnectionError(f"{scheduler}: no Dask scheduler answers there.") from None
         with client:
             yield client

@@ -20,6 +20,7 @@ from sigmacube.core.progress import Progress, phase
 from sigmacube.estimators import estimator
 from sigmacube.io import cf
 from sigmacube.io.atomic import check_not_input
+from sigmacube.io.places import local_path
 from sigmacube.io.source import Source
 from sigmacube.io.watch import check_unchanged, digesting, stamp
 from sigmacube.pipeline import survey_scene
@@ -214,7 +215,7 @@ def _outcome(job: Job, output: str, computed: int) -> Outcome:
 
 
 def _absolute(place: str | Path) -> str:
-    return str(place) if is_address(place) else os.path.abspath(place)
+    return str(place) if is_address(place) else os.path.abspath(local_path(place))
 
 
 def run_folder(output: str) -> str:
@@ -418,8 +419,7 @@ def _survey(job: Job, noise: Any, digest: Any, threads: int, progress: Progress 
     source, settings = job.source, job.settings
     presence = find_presence(digesting(source, digest), phase(progress, "Reading the scene"))
     phase(progress, "Estimating the noise")
-    robust = settings.solver_name == "robust"
-    settled = settle_noise(source, noise, settings, impulses=robust, workers=threads)
+    settled = settle_noise(source, noise, settings, workers=threads)
     phase(progress, "Surveying the scene")
     with parallel(threads) as run:
         return survey_scene(source, settled, settings, run, presence=presence)
