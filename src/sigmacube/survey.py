@@ -426,7 +426,7 @@ def settle_noise(
     if isinstance(noise, SignalNoise):
         return SettledNoise(noise.at(mean), "given", {"kind": "signal-dependent"})
     from sigmacube.noise.estimation import fit_noise
-    from sigmacube.noise.filling import whole_spectra
+    from sigmacube.noise.whole_spectra import whole_spectra
 
     values, mask = whole_spectra(values, mask, impulses=settings.solver == "robust")
     asked = None if isinstance(noise, DarkNoise) else noise
