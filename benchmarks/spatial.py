@@ -26,7 +26,7 @@ from scipy.ndimage import correlate1d
 from scipy.special import ndtri
 
 import sigmacube as sc
-from sigmacube.core.noise_estimation import estimate_noise
+from sigmacube.noise.estimation import estimate_noise
 from sigmacube.core.parallel import parallel
 from sigmacube.core.spatial import SpatialModel, SpatialPart, smooth_region, survey
 from sigmacube.synthetic import fractal_texture, rare_materials, smooth_fields
