@@ -74,9 +74,7 @@ def kept_values(n_bands: int) -> np.ndarray:
 AVIRIS: dict[str, Callable[[np.ndarray, np.ndarray], sc.DenoisedCube]] = {
     "aviris_bands": lambda cube, std: sc.denoise(cube, std, prior=None),
     "aviris_cov": lambda cube, std: sc.denoise(cube, correlated(std), prior=None),
-    "aviris_robust": lambda cube, std: sc.denoise(
-        cube[:40, :44], std, prior=None, solver="robust"
-    ),
+    "aviris_robust": lambda cube, std: sc.denoise(cube[:40, :44], std, prior=None, solver="robust"),
     "aviris_missing": lambda cube, std: sc.denoise(
         cube[:40, :44], std, prior=None, mask=kept_values(len(std))
     ),

@@ -16,6 +16,8 @@ from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
+from sigmacube.core.errors import ErrorModel
+
 __all__ = ["KINDS", "ArraySpec", "ModelArrays", "StoredErrors", "reader_of"]
 
 Span = tuple[int, int]

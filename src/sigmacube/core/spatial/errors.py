@@ -2,9 +2,9 @@ r"""The error of a region: covariances of anything linear, and samples.
 
 .. math:: \mathrm{cov} = \sum_a E_a^T S_a E_a + W W^T ⊗ (I - B B^T) + \text{own noise}
 
-S_a as seen by window a (see `views`), W (pixels, k) the error of the subspace at each pixel, and the
-pixel's own noise where a pixel that no window explains was given back. Everything is in units of
-the noise, on whitened bands. Each part is positive semi-definite by construction.
+S_a as seen by window a (see `views`), W (pixels, k) the error of the subspace at each pixel, and
+the pixel's own noise where a pixel that no window explains was given back. Everything is in units
+of the noise, on whitened bands. Each part is positive semi-definite by construction.
 """
 
 from __future__ import annotations
@@ -287,7 +287,8 @@ class SpatialErrors:
             shift = (part.box.top - box.top, part.box.left - box.left, 0)
             restored.append(part.restored + np.array(shift))
         views = merged([view for part in parts for view in part.views])
-        return cls(box, parts[0].basis, views, *maps, np.concatenate(restored))
+        loading, inside, outside = maps
+        return cls(box, parts[0].basis, views, loading, inside, outside, np.concatenate(restored))
 
 
 def _sample(view: View, rng: np.random.Generator) -> np.ndarray:
@@ -305,7 +306,7 @@ def _sample(view: View, rng: np.random.Generator) -> np.ndarray:
 
 
 def _own_map(part: tuple, inside: np.ndarray, outside: np.ndarray) -> dict:
-    """Return, by pixel or restored element, a vector whose products are the own-noise covariance."""
+    """Return, by pixel or restored element, vectors whose products are own-noise covariances."""
     (rows, cols), z, beyond, alone = part
     result = {}
     for i, (r, c) in enumerate(zip(rows.tolist(), cols.tolist(), strict=True)):

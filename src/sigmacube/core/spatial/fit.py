@@ -128,7 +128,7 @@ def _classes(coefficients: np.ndarray) -> np.ndarray:
     """
     _, around = neighbour_power(coefficients * coefficients)
     bins = np.clip((np.log(np.maximum(around, 1e-6)) - _FIRST) * _PER_BIN + 1, 0, BINS - 1)
-    ring = (rings(coefficients.shape[2:]) * BINS).astype(np.uint8)  # type: ignore[arg-type]
+    ring = (rings(coefficients.shape[2:]) * BINS).astype(np.uint8)
     return bins.astype(np.uint8) + ring
 
 
@@ -164,7 +164,7 @@ def residuals(
     fits: Fits, h: np.ndarray, windows: np.ndarray, noise_power: np.ndarray
 ) -> np.ndarray:
     """Return x̂ − z (windows, rows, cols, k): the estimate of each window less its data."""
-    count, r, c, k = windows.shape
+    count, r, c, _ = windows.shape
     shrunk = inverse(h * fits.coefficients * np.sqrt(noise_power).astype(np.float32))
     flat = shrunk.reshape(count, -1, r * c).transpose(0, 2, 1)
     return np.matmul(flat, fits.directions.transpose(0, 2, 1)).reshape(windows.shape) - windows

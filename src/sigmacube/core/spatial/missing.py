@@ -66,7 +66,7 @@ def find_holes(kept: np.ndarray, basis: np.ndarray) -> Holes:
     unseen = (gone @ pairs).reshape(-1, k, k)
     share = np.ones(where.shape)
     share[where] = np.clip(1 - np.trace(unseen, axis1=1, axis2=2) / k, 0, 1)
-    return Holes(where, unseen, share)
+    return Holes(np.asarray(where), unseen, share)
 
 
 def start(seen: np.ndarray, holes: Holes) -> np.ndarray:

@@ -64,7 +64,7 @@ def _power_in(
     """
     y, kept = block(*box.slices)
     image = (y @ weak).astype(np.float32)
-    whole = None if kept is None else kept.all(axis=2).astype(np.float32)[..., None]
+    whole = None if kept is None else np.asarray(kept.all(axis=2), dtype=np.float32)[..., None]
     result = []
     for r, c in sides:
         part = np.zeros((0, r * c, weak.shape[1]), dtype=np.float32)

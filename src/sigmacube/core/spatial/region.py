@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from sigmacube.core.spatial.errors import SpatialErrors
-from sigmacube.core.spatial.geometry import Block, Box, covering_box, grow
 from sigmacube.core.spatial.filling import band_growth, filled, filling_boxes, less_seen
+from sigmacube.core.spatial.geometry import Block, Box, covering_box, grow
 from sigmacube.core.spatial.missing import HALO, Holes, find_holes
 from sigmacube.core.spatial.model import SpatialModel
 from sigmacube.core.spatial.risk import smooth_spread
@@ -19,6 +19,7 @@ from sigmacube.core.spatial.variance import element_variance
 from sigmacube.core.spatial.views import View, look, pixel_sum, scaled, trace
 
 __all__ = ["SpatialPart", "smooth_region"]
+
 
 @dataclass(frozen=True, eq=False)
 class SpatialPart:
@@ -143,7 +144,8 @@ def _shares(
     f_out = np.zeros(core.shape)
     if bands > k:
         freedom = np.maximum((bands - k) * seen, 0.5)
-        f_out, also = given_back(np.sum(outside**2, axis=2), freedom, model.residual_scale[1], shrink=True)
+        square = np.sum(outside**2, axis=2)
+        f_out, also = given_back(square, freedom, model.residual_scale[1], shrink=True)
         odd = odd | also
     lost = seen < 0.2
     f_in, f_out, doubted = (np.where(lost, 0, part) for part in (f_in, f_out, doubted))

@@ -25,8 +25,8 @@ __all__ = ["Plan", "Run", "Smoothed", "first_round", "second_round"]
 Run = Callable[..., list[Any]]
 """``run(function, items)``, a map that may run in parallel and keeps the order."""
 
-# Windows of a chunk start in about this many rows of pixels. Chunks are anchored to the scene, since
-# they set the order in which windows are added up.
+# Windows of a chunk start in about this many rows of pixels. Chunks are anchored to the scene,
+# since they set the order in which windows are added up.
 CHUNK_ROWS = 16
 
 

@@ -16,7 +16,17 @@ from sigmacube.core.rank import noise_edge
 from sigmacube.core.spatial.geometry import Block, Box
 from sigmacube.core.spatial.smoothing import Run
 
-__all__ = ["SEGMENT", "blocks", "gram", "principal", "project", "rare", "strengths", "strong", "tiles"]
+__all__ = [
+    "SEGMENT",
+    "blocks",
+    "gram",
+    "principal",
+    "project",
+    "rare",
+    "strengths",
+    "strong",
+    "tiles",
+]
 
 SIDE = 60
 TILE = 20

@@ -60,7 +60,8 @@ def survey(
     basis = rare(block, shape, basis, run, rise)
     basis, strength, noise = strengths(basis, total, count)
     if missing:
-        noise = noise * (1 + (1 / max(share, 0.5) - 1) * np.sum((directions.T @ basis) ** 2, axis=0))
+        seen = np.sum((directions.T @ basis) ** 2, axis=0)
+        noise = noise * (1 + (1 / max(share, 0.5) - 1) * seen)
     edges = np.array([coloured_edge(power, basis.shape[1]) for power in powers])
     trials = _trials(block, shape, windows, basis, powers, edges, noise, run)
     risk = tuple(tables(trials, noise, size) for size in range(len(sizes)))

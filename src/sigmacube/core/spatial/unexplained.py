@@ -30,7 +30,7 @@ def normal_score(square: np.ndarray, freedom: np.ndarray) -> np.ndarray:
     Examples
     --------
     >>> normal_score(np.array([15.0, 60.0]), np.array([15.0, 15.0])).round(1)
-    array([0.1, 5.1])
+    array([0.1, 4.9])
     """
     freedom = np.maximum(freedom, 0.5)
     spread = 2 / (9 * freedom)

@@ -144,9 +144,9 @@ def merged(views: list[View]) -> list[View]:
         weight = np.concatenate([v.weight for v in same])
         total = np.zeros((len(first), *weight.shape[1:]), dtype=np.float32)
         np.add.at(total, where.ravel(), weight)
-        parts = [
+        directions, rank, kept, dropped = (
             np.concatenate([getattr(v, name) for v in same])[first]
             for name in ("directions", "rank", "kept", "dropped")
-        ]
-        result.append(View(same[0].size, corner[first], *parts, total))
+        )
+        result.append(View(same[0].size, corner[first], directions, rank, kept, dropped, total))
     return result
