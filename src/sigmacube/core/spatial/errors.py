@@ -38,6 +38,8 @@ class SpatialErrors:
     """Where the region lies in the scene."""
     basis: np.ndarray
     """(P, k) B."""
+    gain: np.ndarray
+    """(k,) what the variance along each direction of B is multiplied by."""
     views: list[View]
     """Windows that the error is seen through."""
     loading: np.ndarray
@@ -69,7 +71,7 @@ class SpatialErrors:
         sparse = []
         for i, weight in enumerate(weights):
             pixels, spectra, alone = self._rows_of(weight)
-            inside[i][pixels] = spectra @ self.basis
+            inside[i][pixels] = (spectra @ self.basis) * np.sqrt(self.gain)
             beyond = spectra - (spectra @ self.basis) @ self.basis.T
             loads[i] = self.loading[pixels].T @ beyond
             sparse.append((pixels, spectra @ self.basis, beyond, alone))
@@ -138,6 +140,7 @@ class SpatialErrors:
             V = view.directions[window].astype(np.float64)
             part = (along - flat[:, None])[:, None, :] * V
             inside += np.einsum("pkr,plr->kl", part, V) + flat.sum() * np.eye(k)
+        inside *= np.sqrt(np.outer(self.gain, self.gain))
         inside += np.sum(weights**2 * self.own_inside) * np.eye(k)
         beyond = np.sum(np.einsum("yx,yxk->k", weights, self.loading) ** 2)
         beyond += np.sum(weights**2 * self.own_outside)
@@ -162,7 +165,8 @@ class SpatialErrors:
         """Return (row, col, n) covariances of combinations (n, P) of bands at every pixel."""
         a, b = (np.asarray(rows, dtype=np.float64) for rows in (first, second))
         a_in, b_in = a @ self.basis, b @ self.basis
-        cov = variance_along(self.views, self.box, a_in, b_in, run).astype(np.float64)
+        root = np.sqrt(self.gain)
+        cov = variance_along(self.views, self.box, a_in * root, b_in * root, run).astype(np.float64)
         both = np.einsum("nk,nk->n", a_in, b_in)
         beyond = np.einsum("np,np->n", a, b) - both
         rest = np.einsum("yxk,yxk->yx", self.loading, self.loading) + self.own_outside
@@ -192,16 +196,17 @@ class SpatialErrors:
         a, b = (np.asarray(rows, dtype=np.float64) for rows in (first, second))
         a_in, b_in = (rows @ self.basis for rows in (a, b))
         both = np.einsum("nk,nk->n", a_in, b_in)
+        seen = np.einsum("nk,nk,k->n", a_in, b_in, self.gain)
+        a_seen, b_seen = (rows * np.sqrt(self.gain) for rows in (a_in, b_in))
         out = np.zeros((count, len(a)))
         for view, window, label, along, flat in support_shares(
             self.views, self.box, labels, weights
         ):
             used, where = np.unique(window, return_inverse=True)
-            product = np.matmul(a_in, view.directions[used]) * np.matmul(
-                b_in, view.directions[used]
-            )
+            product = np.matmul(a_seen, view.directions[used])
+            product = product * np.matmul(b_seen, view.directions[used])
             part = np.einsum("pr,pnr->pn", along - flat[:, None], product[where])
-            np.add.at(out, label, part + flat[:, None] * both)
+            np.add.at(out, label, part + flat[:, None] * seen)
         valid = labels >= 0
         index, w = labels[valid], np.asarray(weights, dtype=np.float64)[valid]
         loads = np.zeros((count, self.loading.shape[2]))
@@ -222,6 +227,7 @@ class SpatialErrors:
                 [pixel_sum(self.views, self.box, [x[:, i] for x in images]) for i in range(k)],
                 axis=2,
             ).astype(np.float64)
+            inside *= np.sqrt(self.gain)
             inside += np.sqrt(self.own_inside)[..., None] * rng.standard_normal(inside.shape)
             beyond = self.loading @ rng.standard_normal((k, bands))
             if self.own_outside.any():
@@ -239,6 +245,7 @@ class SpatialErrors:
         arrays = {
             "box": np.array([box.top, box.bottom, box.left, box.right]),
             "basis": self.basis,
+            "gain": self.gain,
             "loading": self.loading.astype(np.float32),
             "own_inside": self.own_inside.astype(np.float32),
             "own_outside": self.own_outside.astype(np.float32),
@@ -262,6 +269,7 @@ class SpatialErrors:
         return cls(
             box=Box(*(int(n) for n in arrays["box"])),
             basis=np.asarray(arrays["basis"]),
+            gain=np.asarray(arrays["gain"]),
             views=views,
             **{name: np.asarray(arrays[name]) for name in plain},
         )
@@ -288,7 +296,7 @@ class SpatialErrors:
             restored.append(part.restored + np.array(shift))
         views = merged([view for part in parts for view in part.views])
         loading, inside, outside = maps
-        return cls(box, parts[0].basis, views, loading, inside, outside, np.concatenate(restored))
+        return cls(box, parts[0].basis, parts[0].gain, views, loading, inside, outside, np.concatenate(restored))
 
 
 def _sample(view: View, rng: np.random.Generator) -> np.ndarray:

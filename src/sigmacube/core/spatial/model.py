@@ -41,8 +41,10 @@ class SpatialModel:
     """(sizes,) largest singular value of noise in a window, n pixels by k directions."""
     risk: tuple[RiskTable, ...]
     """Per size, how large errors are."""
+    gain: np.ndarray
+    """(k,) what the variance along each direction of B is multiplied by."""
     spread_bounds: np.ndarray
-    """(classes − 1,) bounds of the spread of windows at a pixel."""
+    """(classes − 1,) bounds of the spread of windows at a pixel, over the root of its claim."""
     spread_factor: np.ndarray
     """(classes,) what the variance is multiplied by."""
     residual_scale: np.ndarray
@@ -85,7 +87,7 @@ class SpatialModel:
             for i in range(count)
         )
         rows, cols, bands = (int(n) for n in arrays["shape"])
-        plain = ("basis", "strength", "edges", "spread_bounds", "spread_factor", "residual_scale")
+        plain = ("basis", "strength", "edges", "gain", "spread_bounds", "spread_factor", "residual_scale")
         return cls(
             shape=(rows, cols, bands),
             windows=tuple((int(w), int(s)) for w, s in arrays["windows"]),

@@ -11,12 +11,12 @@ from sigmacube.core.spatial.filling import band_growth, filled, filling_boxes, l
 from sigmacube.core.spatial.geometry import Block, Box, covering_box, grow
 from sigmacube.core.spatial.missing import HALO, Holes, find_holes
 from sigmacube.core.spatial.model import SpatialModel
-from sigmacube.core.spatial.risk import smooth_spread
+from sigmacube.core.spatial.risk import relative_spread
 from sigmacube.core.spatial.smoothing import Plan, Run, Smoothed, second_round
 from sigmacube.core.spatial.subspace import project
 from sigmacube.core.spatial.unexplained import doubt, given_back, lines
 from sigmacube.core.spatial.variance import element_variance
-from sigmacube.core.spatial.views import View, look, pixel_sum, scaled, trace
+from sigmacube.core.spatial.views import View, claimed, look, scaled
 
 __all__ = ["SpatialPart", "smooth_region"]
 
@@ -110,7 +110,7 @@ def _finish(
     estimate = _bands(coefficients, model, core) + f_out[..., None] * residual
     loading = (z * np.sqrt(model.strength)) * np.sqrt(1 - f_out)[..., None]
     beyond = np.einsum("yxk,yxk->yx", loading, loading) + f_out
-    variance = element_variance(views, core, basis, beyond, run)
+    variance = element_variance(views, core, basis, model.gain, beyond, run)
     own = f_in + doubted
     variance += (own[..., None] * model.band_share).astype(np.float32)
     if data.holes is not None:
@@ -120,7 +120,7 @@ def _finish(
     restored = lines(left.astype(np.float32), variance)
     at = tuple(restored.T)
     estimate[at], variance[at] = y[at], 1.0
-    errors = SpatialErrors(core, basis, views, loading, own, f_out, restored)
+    errors = SpatialErrors(core, basis, model.gain, views, loading, own, f_out, restored)
     listed = [(int(r) + core.top, int(c) + core.left) for r, c in np.argwhere(odd)]
     return SpatialPart(estimate, variance, ranks, listed, errors)
 
@@ -135,9 +135,9 @@ def _shares(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Return shares of the residual inside and outside B to give back, doubt, and who is listed."""
     k, bands = inside.shape[2], outside.shape[2]
-    claimed = pixel_sum(views, core, [view.weight * trace(view) for view in views])
+    claim = claimed(views, core, model.gain)
     seen = np.ones(core.shape) if kept is None else kept.mean(axis=2)
-    freedom = np.maximum(k * seen - claimed, 0.5)
+    freedom = np.maximum(k * seen - claim, 0.5)
     scale, square = model.residual_scale[0], np.sum(inside**2, axis=2)
     f_in, odd = given_back(square, freedom, scale, shrink=False)
     doubted = doubt(square, freedom, float(scale[1])) * (1 - f_in) / k
@@ -157,7 +157,8 @@ def _views(
 ) -> list[View]:
     """Return the views of a region, scaled by the spread of windows and by what is missing."""
     views = look(smoothed, wide, plan.sizes, model.noise_power, model.risk)
-    label = np.searchsorted(model.spread_bounds, smooth_spread(smoothed.spread))
+    claim = claimed(views, wide, model.gain)
+    label = np.searchsorted(model.spread_bounds, relative_spread(smoothed.spread, claim))
     factor = np.zeros(wide.shape)
     factor[core.within(wide)] = model.spread_factor[label][core.within(wide)]
     views = scaled(views, wide, factor)

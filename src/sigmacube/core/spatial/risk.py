@@ -20,15 +20,17 @@ from sigmacube.core.spatial.model import RiskTable
 from sigmacube.core.spatial.smoothing import Plan, Run, Smoothed, second_round
 from sigmacube.core.spatial.transform import N_RINGS, forward, rings
 from sigmacube.core.spatial.unexplained import normal_score, scale_of
-from sigmacube.core.spatial.views import chosen_windows, look, pixel_sum, scaled, trace
+from sigmacube.core.spatial.variance import variance_along
+from sigmacube.core.spatial.views import chosen_windows, claimed, look, scaled
 
-__all__ = ["Trial", "factors", "hole_factor", "ordinary", "smooth_spread", "tables", "try_patch"]
+__all__ = ["Trial", "factors", "hole_factor", "ordinary", "gains", "relative_spread", "tables", "try_patch"]
 
 STEP = 0.1
 LEVELS = 4
 # Shares of pixels that bound the classes of spread: finer where windows disagree most.
 BOUNDS = np.array([0.125, 0.25, 0.375, 0.5, 0.625, 0.75, 0.85, 0.92, 0.96, 0.985])
 PRIOR = 400.0
+LEAST_GAIN, MOST_GAIN = 0.2, 5.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,6 +49,20 @@ class Trial:
     """(rows, cols) ‖y − yBBᵀ‖²."""
     bands: int
     """P."""
+
+    @property
+    def box(self) -> Box:
+        """The patch as a scene of its own."""
+        return Box(0, self.residual.shape[0], 0, self.residual.shape[1])
+
+    def identity(self, noise: np.ndarray) -> np.ndarray:
+        """Return (rows, cols, k) the squared error without bias."""
+        return self.residual**2 + 2 * self.probe * self.response - noise
+
+    def claimed(self, risk: tuple[RiskTable, ...], gain: np.ndarray) -> np.ndarray:
+        """Return (rows, cols) the squared error of k coefficients that the tables claim."""
+        views = look(self.smoothed, self.box, self.plan.sizes, self.plan.noise_power, risk)
+        return claimed(views, self.box, gain)
 
 
 def try_patch(
@@ -157,13 +173,33 @@ def _pooled_dropped(sums: np.ndarray, lowest: float) -> np.ndarray:
     return np.maximum(mean, lowest)
 
 
-def smooth_spread(spread: np.ndarray) -> np.ndarray:
-    """Return the mean over 3 × 3 pixels of the spread of windows."""
-    return uniform_filter(spread.astype(np.float64), 3, mode="nearest")
+def relative_spread(spread: np.ndarray, claim: np.ndarray) -> np.ndarray:
+    """Return the mean over 3 × 3 pixels of the spread of windows, over the root of the claim."""
+    mean = uniform_filter(spread.astype(np.float64), 3, mode="nearest")
+    return mean / np.sqrt(np.maximum(claim, 1e-9))
+
+
+def gains(
+    trials: list[Trial], risk: tuple[RiskTable, ...], noise: np.ndarray, run: Run
+) -> np.ndarray:
+    """Return (k,) what the claimed variance along each direction of B is multiplied by.
+
+    Tables are by spatial frequency; strong directions, where borders and contrasts are, err more
+    than they say, weak ones less. Measured by the same identity, never rising from strong to weak.
+    """
+    actual, claim = np.zeros(len(noise)), np.zeros(len(noise))
+    for trial in trials:
+        box = trial.box
+        views = look(trial.smoothed, box, trial.plan.sizes, trial.plan.noise_power, risk)
+        eye = np.eye(len(noise))
+        claim += variance_along(views, box, eye, eye, run).sum(axis=(0, 1), dtype=np.float64)
+        actual += trial.identity(noise).sum(axis=(0, 1))
+    ratio = actual / np.maximum(claim, 1e-12)
+    return np.clip(_rising(ratio[::-1], claim[::-1] ** 2)[::-1], LEAST_GAIN, MOST_GAIN)
 
 
 def factors(
-    trials: list[Trial], risk: tuple[RiskTable, ...], noise: np.ndarray
+    trials: list[Trial], risk: tuple[RiskTable, ...], gain: np.ndarray, noise: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return bounds of the spread of windows at a pixel, and the factor of each class.
 
@@ -171,36 +207,31 @@ def factors(
     errors are larger; how much larger is measured by the same identity, pixel by pixel. Factors
     are drawn towards their mean by their sampling error, and rise with the spread.
     """
-    actual, claimed, spread = [], [], []
+    actual, claim, spread = [], [], []
     for trial in trials:
-        claim = _claimed(trial, risk)
-        identity = trial.residual**2 + 2 * trial.probe * trial.response - noise
-        actual.append(identity.sum(axis=2).ravel())
-        claimed.append(claim.ravel())
-        spread.append(smooth_spread(trial.smoothed.spread).ravel())
-    a, c, s = (np.concatenate(x) for x in (actual, claimed, spread))
+        claim.append(trial.claimed(risk, gain).ravel())
+        actual.append(trial.identity(noise).sum(axis=2).ravel())
+        spread.append(relative_spread(trial.smoothed.spread, claim[-1].reshape(trial.box.shape)).ravel())
+    a, c, s = (np.concatenate(x) for x in (actual, claim, spread))
     bounds = np.unique(np.quantile(s, BOUNDS[BOUNDS * (1 - BOUNDS) * len(s) > 100]))
     label = np.searchsorted(bounds, s)
-    return bounds, _class_factors(a, c, label, len(bounds) + 1, len(noise))
-
-
-def _claimed(trial: Trial, risk: tuple[RiskTable, ...]) -> np.ndarray:
-    """Return (rows, cols) the squared error of k coefficients that the tables claim."""
-    rows, cols, _ = trial.residual.shape
-    box = Box(0, rows, 0, cols)
-    views = look(trial.smoothed, box, trial.plan.sizes, trial.plan.noise_power, risk)
-    return pixel_sum(views, box, [view.weight * trace(view) for view in views])
+    return bounds, _class_factors(a, c, label, len(bounds) + 1)
 
 
 def ordinary(
-    trials: list[Trial], risk: tuple[RiskTable, ...], factor: np.ndarray, bounds: np.ndarray
+    trials: list[Trial],
+    risk: tuple[RiskTable, ...],
+    gain: np.ndarray,
+    factor: np.ndarray,
+    bounds: np.ndarray,
 ) -> np.ndarray:
     """Return (2, 3) the scale of the scores of residuals inside and outside B, see `scale_of`."""
     inside, outside = [], []
     for trial in trials:
         k = trial.residual.shape[2]
-        label = np.searchsorted(bounds, smooth_spread(trial.smoothed.spread))
-        freedom = np.maximum(k - _claimed(trial, risk) * factor[label], 0.5)
+        claim = trial.claimed(risk, gain)
+        label = np.searchsorted(bounds, relative_spread(trial.smoothed.spread, claim))
+        freedom = np.maximum(k - claim * factor[label], 0.5)
         inside.append(normal_score(np.sum(trial.residual**2, axis=2), freedom).ravel())
         free = np.full(freedom.shape, max(trial.bands - k, 0.5))
         outside.append(normal_score(trial.outside, free).ravel())
@@ -212,6 +243,7 @@ def hole_factor(
     risk: tuple[RiskTable, ...],
     bounds: np.ndarray,
     factor: np.ndarray,
+    gain: np.ndarray,
     noise: np.ndarray,
     run: Run,
 ) -> float:
@@ -224,21 +256,21 @@ def hole_factor(
     smoothed, share, where = hidden_lines(z, trial.plan, run)
     box = Box(0, z.shape[0], 0, z.shape[1])
     views = look(smoothed, box, trial.plan.sizes, trial.plan.noise_power, risk)
-    label = np.searchsorted(bounds, smooth_spread(smoothed.spread))
+    label = np.searchsorted(bounds, relative_spread(smoothed.spread, claimed(views, box, gain)))
     views = less_seen(scaled(views, box, factor[label]), box, share, 1.0)
-    claim = pixel_sum(views, box, [view.weight * trace(view) for view in views])[where]
+    claim = claimed(views, box, gain)[where]
     actual = np.sum((smoothed.estimate - z)[where] ** 2, axis=1) - noise.sum()
     return float(np.clip(actual.sum() / max(claim.sum(), 1e-9), 1.0, 100.0))
 
 
 def _class_factors(
-    actual: np.ndarray, claimed: np.ndarray, label: np.ndarray, count: int, k: int
+    actual: np.ndarray, claim: np.ndarray, label: np.ndarray, count: int
 ) -> np.ndarray:
     number = np.maximum(np.bincount(label, minlength=count), 1)
-    claim = np.maximum(np.bincount(label, claimed, minlength=count) / number, 1e-12)
-    ratio = np.bincount(label, actual, minlength=count) / number / claim
-    error = np.sqrt(3 * k / number) / claim
-    overall = np.average(ratio, weights=number * claim)
+    mean = np.maximum(np.bincount(label, claim, minlength=count) / number, 1e-12)
+    ratio = np.bincount(label, actual, minlength=count) / number / mean
+    error = actual.std() / np.sqrt(number) / mean
+    overall = np.average(ratio, weights=number * mean)
     scatter = np.average((ratio - overall) ** 2 - error**2, weights=1 / error**2)
     share = max(scatter, 0) / (max(scatter, 0) + error**2)
     drawn = overall + share * (ratio - overall)

@@ -8,7 +8,7 @@ from sigmacube.core.spatial.geometry import Block, Box, window_sizes
 from sigmacube.core.spatial.missing import imputed
 from sigmacube.core.spatial.model import SpatialModel
 from sigmacube.core.spatial.noise_in_space import colour, coloured_edge, noise_power
-from sigmacube.core.spatial.risk import Trial, factors, hole_factor, ordinary, tables, try_patch
+from sigmacube.core.spatial.risk import Trial, factors, gains, hole_factor, ordinary, tables, try_patch
 from sigmacube.core.spatial.smoothing import Plan, Run
 from sigmacube.core.spatial.subspace import gram, principal, rare, strengths, strong
 
@@ -65,8 +65,9 @@ def survey(
     edges = np.array([coloured_edge(power, basis.shape[1]) for power in powers])
     trials = _trials(block, shape, windows, basis, powers, edges, noise, run)
     risk = tuple(tables(trials, noise, size) for size in range(len(sizes)))
-    bounds, factor = factors(trials, risk, noise)
-    hole = hole_factor(trials[0], risk, bounds, factor, noise, run) if missing else 1.0
+    gain = gains(trials, risk, noise, run)
+    bounds, factor = factors(trials, risk, gain, noise)
+    hole = hole_factor(trials[0], risk, bounds, factor, gain, noise, run) if missing else 1.0
     return SpatialModel(
         shape=shape,
         windows=windows,
@@ -75,9 +76,10 @@ def survey(
         noise_power=powers,
         edges=edges,
         risk=risk,
+        gain=gain,
         spread_bounds=bounds,
         spread_factor=factor,
-        residual_scale=ordinary(trials, risk, factor, bounds),
+        residual_scale=ordinary(trials, risk, gain, factor, bounds),
         missing=missing,
         hole_factor=hole,
     )

@@ -17,7 +17,7 @@ BAND_ROWS = 20
 
 
 def element_variance(
-    views: list[View], core: Box, basis: np.ndarray, beyond: np.ndarray, run: Run
+    views: list[View], core: Box, basis: np.ndarray, gain: np.ndarray, beyond: np.ndarray, run: Run
 ) -> np.ndarray:
     """Return the variance (rows, cols, P) of every element of a region.
 
@@ -25,11 +25,14 @@ def element_variance(
 
     Parameters
     ----------
+    gain
+        (k,) what the variance along each direction of B is multiplied by.
     beyond
         (rows, cols) a^g, the error of the subspace at each pixel.
     """
     share = np.sum(basis**2, axis=1)
-    out = variance_along(views, core, basis, basis, run)
+    inside = basis * np.sqrt(gain)
+    out = variance_along(views, core, inside, inside, run)
     out += (beyond[..., None] * np.maximum(1 - share, 0)).astype(np.float32)
     return np.maximum(out, np.float32(1e-12), out=out)
 

@@ -22,7 +22,7 @@ from sigmacube.core.spatial.model import RiskTable
 from sigmacube.core.spatial.smoothing import Smoothed
 from sigmacube.core.spatial.transform import rings, spread
 
-__all__ = ["View", "look", "pixel_sum", "scaled", "shares", "trace"]
+__all__ = ["View", "look", "claimed", "merged", "pixel_sum", "scaled", "shares"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,11 +125,17 @@ def shares(view: View) -> tuple[np.ndarray, np.ndarray]:
     return spread(view.kept), spread(view.dropped[:, None])[:, 0]
 
 
-def trace(view: View) -> np.ndarray:
+def trace(view: View, gain: np.ndarray) -> np.ndarray:
     """Return (windows, rows, cols) the claimed squared error of a pixel's k coefficients."""
-    k = view.directions.shape[1]
-    beyond = view.dropped * (k - view.rank).astype(np.float32)[:, None, None]
-    return spread((view.kept.sum(axis=1) + beyond)[:, None])[:, 0]
+    along = np.einsum("akr,akr,k->ar", view.directions, view.directions, gain.astype(np.float32))
+    beyond = (np.float32(gain.sum()) - along.sum(axis=1))[:, None, None] * view.dropped
+    total = np.einsum("arxy,ar->axy", view.kept, along) + beyond
+    return spread(total[:, None])[:, 0]
+
+
+def claimed(views: list[View], core: Box, gain: np.ndarray) -> np.ndarray:
+    """Return (rows, cols) the claimed squared error of every pixel's k coefficients."""
+    return pixel_sum(views, core, [view.weight * trace(view, gain) for view in views])
 
 
 def merged(views: list[View]) -> list[View]:
