@@ -16,10 +16,14 @@ import numpy as np
 
 from sigmacube.core.spatial.geometry import Box
 from sigmacube.core.spatial.smoothing import Run
-from sigmacube.core.spatial.supports import functional_features, support_shares
-from sigmacube.core.spatial.transform import inverse
-from sigmacube.core.spatial.variance import variance_along
-from sigmacube.core.spatial.views import View, merged, pixel_sum
+from sigmacube.core.spatial.views import (
+    View,
+    error_sample,
+    functional_features,
+    merged,
+    support_shares,
+    variance_along,
+)
 
 __all__ = ["SpatialErrors", "Weights"]
 
@@ -222,11 +226,7 @@ class SpatialErrors:
         """Yield ``count`` samples (rows, cols, P) of the error."""
         k, bands = self.basis.shape[1], len(self.basis)
         for _ in range(count):
-            images = [_sample(view, rng) for view in self.views]
-            inside = np.stack(
-                [pixel_sum(self.views, self.box, [x[:, i] for x in images]) for i in range(k)],
-                axis=2,
-            ).astype(np.float64)
+            inside = error_sample(self.views, self.box, k, rng).astype(np.float64)
             inside *= np.sqrt(self.gain)
             inside += np.sqrt(self.own_inside)[..., None] * rng.standard_normal(inside.shape)
             beyond = self.loading @ rng.standard_normal((k, bands))
@@ -238,41 +238,6 @@ class SpatialErrors:
             r, c, v = self.restored.T
             sample[r, c, v] = rng.standard_normal(len(r))
             yield sample[rows, cols]
-
-    def to_arrays(self) -> dict[str, np.ndarray]:
-        """Return everything as arrays by name, for a file or another process."""
-        box = self.box
-        arrays = {
-            "box": np.array([box.top, box.bottom, box.left, box.right]),
-            "basis": self.basis,
-            "gain": self.gain,
-            "loading": self.loading.astype(np.float32),
-            "own_inside": self.own_inside.astype(np.float32),
-            "own_outside": self.own_outside.astype(np.float32),
-            "restored": self.restored,
-            "view_size": np.array([view.size for view in self.views]),
-        }
-        for i, view in enumerate(self.views):
-            for name in ("corner", "directions", "rank", "kept", "dropped", "weight"):
-                arrays[f"view_{name}_{i}"] = getattr(view, name)
-        return arrays
-
-    @classmethod
-    def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> SpatialErrors:
-        """Return the error model that `to_arrays` wrote."""
-        names = ("corner", "directions", "rank", "kept", "dropped", "weight")
-        views = [
-            View(int(size), *(np.asarray(arrays[f"view_{name}_{i}"]) for name in names))
-            for i, size in enumerate(arrays["view_size"])
-        ]
-        plain = ("loading", "own_inside", "own_outside", "restored")
-        return cls(
-            box=Box(*(int(n) for n in arrays["box"])),
-            basis=np.asarray(arrays["basis"]),
-            gain=np.asarray(arrays["gain"]),
-            views=views,
-            **{name: np.asarray(arrays[name]) for name in plain},
-        )
 
     @classmethod
     def merged(cls, parts: Sequence[SpatialErrors]) -> SpatialErrors:
@@ -297,20 +262,6 @@ class SpatialErrors:
         views = merged([view for part in parts for view in part.views])
         loading, inside, outside = maps
         return cls(box, parts[0].basis, parts[0].gain, views, loading, inside, outside, np.concatenate(restored))
-
-
-def _sample(view: View, rng: np.random.Generator) -> np.ndarray:
-    """Return (windows, k, rows, cols) √ω S_a^½ g, with g white."""
-    count, k, padded = view.directions.shape
-    r, c = view.side
-    along = rng.standard_normal((count, padded, r, c), dtype=np.float32) * np.sqrt(view.kept)
-    flat = rng.standard_normal((count, k, r, c), dtype=np.float32)
-    flat *= np.sqrt(view.dropped)[:, None]
-    V, Vt = view.directions, view.directions.transpose(0, 2, 1)
-    along = inverse(along).reshape(count, padded, -1)
-    flat = inverse(flat).reshape(count, k, -1)
-    image = flat + np.matmul(V, along - np.matmul(Vt, flat))
-    return image.reshape(count, k, r, c) * np.sqrt(view.weight)[:, None]
 
 
 def _own_map(part: tuple, inside: np.ndarray, outside: np.ndarray) -> dict:

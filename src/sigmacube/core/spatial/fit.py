@@ -11,6 +11,7 @@ h = 1. The estimate of the window is x̂ = Φᵀ(√N h C)Φ Vᵀ.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -18,14 +19,15 @@ import numpy as np
 from sigmacube.core.spatial.transform import forward, inverse, neighbour_power, rings
 from sigmacube.core.spatial.transform import spread as spread_power
 
-__all__ = ["BINS", "Fits", "cut", "fit_windows", "first_shrinkage", "project", "residuals",
-           "second_shrinkage", "weights"]  # fmt: skip
+__all__ = ["BINS", "Fits", "cut", "fit_windows", "first_shrinkage", "padded_rank", "project",
+           "residuals", "second_shrinkage", "weights"]  # fmt: skip
 
 THRESHOLD = 2.0
 BINS = 14
 _FIRST, _LAST = math.log(0.02), math.log(200.0)
 _PER_BIN = (BINS - 2) / (_LAST - _FIRST)
 POWER = 3
+PER_WINDOW = ("index", "corner", "rank", "left", "directions", "coefficients", "leverage", "classes")
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,9 +57,16 @@ class Fits:
         """Return some of the windows."""
         if chosen.all():
             return self
-        names = ("index", "corner", "rank", "left", "directions", "coefficients", "leverage",
-                 "classes")  # fmt: skip
-        return replace(self, **{name: getattr(self, name)[chosen] for name in names})
+        return replace(self, **{name: getattr(self, name)[chosen] for name in PER_WINDOW})
+
+    @classmethod
+    def joined(cls, parts: Sequence[Fits]) -> Fits:
+        """Return windows of one size and padded rank as one stack."""
+        if len(parts) == 1:
+            return parts[0]
+        return replace(
+            parts[0], **{n: np.concatenate([getattr(p, n) for p in parts]) for n in PER_WINDOW}
+        )
 
     @property
     def kept(self) -> np.ndarray:
@@ -94,7 +103,7 @@ def fit_windows(
     rank = np.count_nonzero(values > edge**2, axis=1)
     dropped = np.where(np.arange(k) >= rank[:, None], values, 0.0).sum(axis=1)
     left = dropped / np.maximum((k - rank) * r * c, 1)
-    padded = np.minimum(_pad(rank), k)
+    padded = np.minimum(padded_rank(rank), k)
     groups = []
     for R in np.unique(padded).tolist():
         mine = np.flatnonzero(padded == R)
@@ -116,7 +125,7 @@ def fit_windows(
     return groups
 
 
-def _pad(rank: np.ndarray) -> np.ndarray:
+def padded_rank(rank: np.ndarray) -> np.ndarray:
     """Return the next of 2, 4, 8, 12, 16, 20, ... for every rank."""
     return np.where(rank <= 2, 2, 4 * ((rank + 3) // 4))
 
