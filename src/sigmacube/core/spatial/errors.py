@@ -261,7 +261,9 @@ class SpatialErrors:
             restored.append(part.restored + np.array(shift))
         views = merged([view for part in parts for view in part.views])
         loading, inside, outside = maps
-        return cls(box, parts[0].basis, parts[0].gain, views, loading, inside, outside, np.concatenate(restored))
+        first = parts[0]
+        everywhere = np.concatenate(restored)
+        return cls(box, first.basis, first.gain, views, loading, inside, outside, everywhere)
 
 
 def _own_map(part: tuple, inside: np.ndarray, outside: np.ndarray) -> dict:

@@ -27,7 +27,9 @@ BINS = 14
 _FIRST, _LAST = math.log(0.02), math.log(200.0)
 _PER_BIN = (BINS - 2) / (_LAST - _FIRST)
 POWER = 3
-PER_WINDOW = ("index", "corner", "rank", "left", "directions", "coefficients", "leverage", "classes")
+PER_WINDOW = (
+    "index", "corner", "rank", "left", "directions", "coefficients", "leverage", "classes",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,9 +66,8 @@ class Fits:
         """Return windows of one size and padded rank as one stack."""
         if len(parts) == 1:
             return parts[0]
-        return replace(
-            parts[0], **{n: np.concatenate([getattr(p, n) for p in parts]) for n in PER_WINDOW}
-        )
+        joint = {n: np.concatenate([getattr(p, n) for p in parts]) for n in PER_WINDOW}
+        return cls(parts[0].size, **joint)
 
     @property
     def kept(self) -> np.ndarray:

@@ -152,7 +152,7 @@ def _shares(
     freedom = np.maximum(k * seen - claim, 0.5)
     scale, square = model.residual_scale[0], np.sum(inside**2, axis=2)
     f_in, odd = given_back(square, freedom, scale, shrink=False)
-    doubted = doubt(square, freedom, float(scale[1])) * (1 - f_in) / k
+    doubted = doubt(square, freedom, scale) * (1 - f_in) / k
     f_out = np.zeros(core.shape)
     if bands > k:
         freedom = np.maximum((bands - k) * seen, 0.5)

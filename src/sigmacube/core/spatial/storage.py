@@ -200,12 +200,9 @@ class StoredSpatialErrors:
         windows = slice(int(run[0]), int(run[-1]) + 1)
         first = np.cumsum(ranks) - ranks
         parts = slice(int(first[run[0]]), int(first[run[-1]] + ranks[run[-1]]))
-        direction, kept = (
-            np.asarray(self.found[name][parts]) for name in ("direction", "kept")
-        )
+        direction, kept = (np.asarray(self.found[name][parts]) for name in ("direction", "kept"))
         dropped, weight = (
-            np.asarray(self.found[name][windows])[run - run[0]]
-            for name in ("dropped", "weight")
+            np.asarray(self.found[name][windows])[run - run[0]] for name in ("dropped", "weight")
         )
         k = direction.shape[1]
         padded = np.minimum(padded_rank(ranks[run]), k)

@@ -25,7 +25,8 @@ from sigmacube.core.spatial.smoothing import Plan, Run, Smoothed
 from sigmacube.core.spatial.transform import forward, inverse, rings, spread
 
 __all__ = ["RiskTable", "View", "claimed", "error_sample", "functional_features", "look", "merged",
-           "pixel_sum", "relative_spread", "scaled", "shares", "support_shares", "variance_along", "viewing"]  # fmt: skip
+           "pixel_sum", "relative_spread", "scaled", "shares", "support_shares", "variance_along",
+           "viewing"]  # fmt: skip
 
 # Rows of the scene that variances are computed for at a time, anchored to the scene.
 BAND_ROWS = 20
@@ -48,7 +49,7 @@ class RiskTable:
     gain: np.ndarray
     """(k,) what the variance along each direction of B is multiplied by."""
     bounds: np.ndarray
-    """(classes − 1,) bounds of the spread of windows at a pixel, over the root of its claim."""
+    """(classes − 1,) bounds of the spread of windows at a pixel, relative to its claim."""
     factor: np.ndarray
     """(classes,) what the variance of a pixel is multiplied by."""
 
@@ -59,9 +60,9 @@ class RiskTable:
 
 
 def relative_spread(spread: np.ndarray, claim: np.ndarray) -> np.ndarray:
-    """Return the mean over 3 × 3 pixels of the spread of windows, over the root of the claim."""
+    """Return the mean over 3 × 3 pixels of the spread of windows, relative to the claim."""
     mean = uniform_filter(spread.astype(np.float64), 3, mode="nearest")
-    return np.asarray(mean / np.sqrt(np.maximum(claim, 1e-9)))
+    return np.asarray(mean / np.maximum(claim, 1e-9) ** 0.75)
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,7 +136,8 @@ def scaled(views: list[View], core: Box, factor: np.ndarray) -> list[View]:
 def _cut(image: np.ndarray, core: Box, view: View) -> np.ndarray:
     """Return (windows, rows, cols) parts of an image on ``core``, zero outside of it."""
     r, c = view.side
-    padded = np.zeros((image.shape[0] + 2 * r, image.shape[1] + 2 * c), dtype=np.result_type(image, np.float32))
+    shape = (image.shape[0] + 2 * r, image.shape[1] + 2 * c)
+    padded = np.zeros(shape, dtype=np.float32 if image.dtype.kind == "f" else image.dtype)
     padded[r:-r, c:-c] = image
     at = view.corner - (core.top, core.left) + (r, c)
     windows = np.lib.stride_tricks.sliding_window_view(padded, (r, c))
@@ -350,9 +352,9 @@ def merged(views: list[View]) -> list[View]:
         weight = np.concatenate([v.weight for v in same])
         total = np.zeros((len(first), *weight.shape[1:]), dtype=np.float32)
         np.add.at(total, where.ravel(), weight)
-        parts = [
+        directions, rank, kept, dropped = (
             np.concatenate([getattr(v, name) for v in same])[first]
             for name in ("directions", "rank", "kept", "dropped")
-        ]
-        result.append(View(corner[first], *parts, total))
+        )
+        result.append(View(corner[first], directions, rank, kept, dropped, total))
     return result
