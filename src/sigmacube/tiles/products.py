@@ -29,6 +29,7 @@ from sigmacube.products._indices import MOST_REFLECTANCE, TOLERANCE_NM, Index
 from sigmacube.products._means import means
 from sigmacube.products._supports import Supports
 from sigmacube.result import DenoisedCube
+from sigmacube.tiles.execute import Execution, run_tiles
 from sigmacube.tiles.plan import largest_tile, parse_memory, parse_tile
 from sigmacube.tiles.run import DEFAULT_MEMORY
 
@@ -118,7 +119,7 @@ def product_file(
             budget = parse_memory(DEFAULT_MEMORY if memory is None else memory)
             count = _covariances(opened, index, centres)
             needs = partial(product_memory, opened, count)
-            sides = largest_tile(grid, needs, budget, told=f"{count} covariances")
+            sides = largest_tile(grid, needs, budget, told=f" and {count} covariances")
         if tile is not None:
             sides = parse_tile(tile)
         store = output.with_name(f".{output.name}.{secrets.token_hex(4)}.partial.zarr")
@@ -273,8 +274,14 @@ def _fill(
     root = library().open_group(store, mode="w")
     shape = tuple(max(place.target[axis].stop for place in places) for axis in (0, 1))
     arrays: dict[str, Any] = {}
-    for number, place in enumerate(places):
-        made = make(*opened.part(place.rows, place.cols), place)
+    last: list[Product] = []
+
+    def work(number: int) -> tuple[int, Product]:
+        place = places[number]
+        return number, make(*opened.part(place.rows, place.cols), place)
+
+    def put(done: tuple[int, Product]) -> None:
+        number, made = done
         for name in ("estimate", "std", "flags"):
             values = getattr(made, name)
             if name not in arrays:
@@ -283,11 +290,14 @@ def _fill(
                 arrays[name] = root.create_array(
                     name, shape=(*shape, *depth), dtype=values.dtype, chunks=chunks
                 )
-            arrays[name][place.target] = values
+            arrays[name][places[number].target] = values
+        last[:] = [made]
         if progress is not None:
             progress(number + 1, len(places))
+
+    run_tiles(work, range(len(places)), Execution(), put)
     lazy = {name: da.from_zarr(array) for name, array in arrays.items()}
-    return replace(made, independent_std=None, **lazy)
+    return replace(last[0], independent_std=None, **lazy)
 
 
 def _sampled(made: Product) -> Product:
