@@ -103,6 +103,7 @@ def denoise(
         lazy: Any = cube
         return with_labels(denoise_lazily(lazy, noise, settings, mask=mask))
     given, cube = cube, as_cube(cube, mask)
+    settings = settings.fitted(cube.shape)
     with shown(progress, "Denoising", "windows") as move:
         result = denoise_cube(cube, noise, settings, workers=workers, progress=move)
     result = calibrated(result, cube) if calibrate else result

@@ -7,9 +7,10 @@ result file all take their options from `Settings`: a field here is an option ev
 from __future__ import annotations
 
 import inspect
+import logging
 import re
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import MISSING, Field, dataclass, field, fields
+from dataclasses import MISSING, Field, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from sigmacube.core.tables import SOLVERS, WEIGHTINGS
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from sigmacube.core.windows import WindowSpec
 
 __all__ = ["PRIORS", "Settings", "takes_settings"]
+
+log = logging.getLogger("sigmacube")
 
 PRIORS = ("spatial", None)
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -137,6 +140,28 @@ class Settings:
                     f"Invalid {name} {sides} with prior='spatial'. It must be a whole number; "
                     "windows that differ by axis belong to prior=None (--prior none)."
                 )
+
+    def fitted(self, shape: tuple[int, ...]) -> Settings:
+        """Return settings whose windows fit a scene that is narrower than the default window.
+
+        What was asked for otherwise is left as it is, to be refused where it does not fit.
+
+        Examples
+        --------
+        >>> Settings().fitted((12, 80, 30)).window
+        12
+        """
+        default = next(one.default for one in fields(self) if one.name == "window")
+        rows, cols = shape[:2]
+        if self.window != default or min(rows, cols) >= default or min(rows, cols) < 2:
+            return self
+        window = min(rows, cols)
+        step = min(self.step, window) if isinstance(self.step, int) else self.step
+        log.warning(
+            "the scene of %d x %d pixels is narrower than a window of %d: windows of %d are used",
+            rows, cols, default, window,
+        )  # fmt: skip
+        return replace(self, window=window, step=step)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the settings as JSON knows them."""

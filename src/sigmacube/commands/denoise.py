@@ -13,6 +13,7 @@ import click
 
 from sigmacube.commands._options import (
     local_file,
+    ortho_option,
     reading,
     reading_options,
     solving,
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Keep what 'sigmacube product' needs, in .nc and .zarr; the size is told.",
 )
+@ortho_option
 @click.option("--overwrite", is_flag=True, help="Replace an existing output.")
 def command(source: str, output: str, **options: Any) -> None:
     """Denoise the cube IN and write OUT, an estimate with the standard deviation of every value.
@@ -70,6 +72,10 @@ def command(source: str, output: str, **options: Any) -> None:
     _check(source, output, options)
     settings = {**solving(options), "workers": options["workers"]}
     if wants_tiles(source, output, options):
+        if options["ortho"]:
+            raise ValueError(
+                "--ortho needs the scene in memory. Tiles: 'sigmacube map' afterwards."
+            )
         run_tiled(source, output, options, settings, reading(options), _noise, _mask)
         return
     with local_file(source) as path:
@@ -84,6 +90,10 @@ def command(source: str, output: str, **options: Any) -> None:
         with progress("Denoising") as moved:
             result = api.denoise(cube, noise, mask=mask, progress=moved, **settings)
         seconds = time.perf_counter() - begin
+    if options["ortho"]:
+        from sigmacube.io.ortho import on_map
+
+        result = on_map(result)
     with working(f"Writing {output}"):
         _save(result, output, options)
     if not quiet():
@@ -105,6 +115,10 @@ def _check(source: str, output: str, options: dict[str, Any]) -> None:
         check_plain(options["mask"])
         if not options["mask"].exists():
             raise FileNotFoundError(f"{options['mask']}: no such file.")
+    if options["keep_factors"] and options["ortho"]:
+        raise ValueError(
+            "--keep-factors keeps what is about pixels of the scene; not with --ortho."
+        )
     if options["keep_factors"]:
         if not options["uncertainty"]:
             raise ValueError("--keep-factors keeps what sigma rests on; not with --no-uncertainty.")

@@ -57,6 +57,7 @@ def product_file(
     tile: str | int | tuple[int, int] | None = None,
     workers: int | None = None,
     overwrite: bool = False,
+    ortho: bool = False,
     progress: Progress | None = None,
 ) -> Product:
     """Make a product of a result in a file, in bounded memory, and write it.
@@ -69,7 +70,7 @@ def product_file(
     source
         Result that was written with its window factors, .nc or .zarr.
     output
-        Where to write the product, .nc or .zarr.
+        Where to write the product, .nc, .zarr or .tif.
     index
         An index or an expression, see `sigmacube.products.index`.
     centres, fwhm
@@ -86,6 +87,8 @@ def product_file(
         Threads; the number of processors by default.
     overwrite
         Whether an existing output may be replaced.
+    ortho
+        Whether to put a scene in sensor geometry on a map, nearest neighbour.
     progress
         Called as ``progress(done, total)``, in tiles.
 
@@ -125,7 +128,7 @@ def product_file(
         store = output.with_name(f".{output.name}.{secrets.token_hex(4)}.partial.zarr")
         try:
             made = _fill(opened, store, make, list(_places(opened, sides, aggregate)), progress)
-            made.save(output, overwrite=overwrite)
+            made.save(output, overwrite=overwrite, ortho=ortho)
             return _sampled(made)
         finally:
             remove(store)

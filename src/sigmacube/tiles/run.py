@@ -166,6 +166,7 @@ def denoise_file(
     folder = Folder(run_folder(output))
     reading = dict(reading or {})
     opened = io.open_source(place, mask=mask, **reading)
+    chosen = chosen.fitted(opened.shape)
     settings = _settings(opened, output, chosen, noise, dtype, wanted)
     settings |= {"input": place, "reading": _plain(reading), "mask": _mask_digest(mask)}
     settings["keep_factors"] = keep_factors
