@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from sigmacube.noise import ESTIMATORS
 from sigmacube.noise.signal_noise import SignalNoise
 
 if TYPE_CHECKING:
@@ -37,7 +38,6 @@ _UNITS = {
     "mwm2srnm": 0.1,
     "wm2srnm": 100.0,
 }
-ESTIMATORS = ("regression", "differences", "residual")
 
 
 @dataclass(frozen=True, eq=False)
