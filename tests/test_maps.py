@@ -14,10 +14,12 @@ import rasterio
 
 import sigmacube as sc
 from sigmacube import products
+from sigmacube.io.isofit import write_isofit
 from sigmacube.io.maps import write_result
-from sigmacube.io.ortho import Lookup, lookup_of, on_map, position
+from sigmacube.io.ortho import Lookup, lookup_of, on_map
 from sigmacube.io.qml import style
 from sigmacube.io.sensors.samples import Setting, write_sample
+from sigmacube.show.place import Place
 
 SWATHS = ("emit-l1b", "emit-l2a", "prisma-l1", "prisma-l2c", "pace", "tanager", "aviris-5")
 
@@ -79,11 +81,13 @@ class TestLookup:
         with pytest.raises(ValueError, match="names row 1 and column 9"):
             lookup_of(place, (4, 5))
 
-    def test_positions_are_told(self, emit):
+    def test_the_viewer_tells_where_a_pixel_lies(self, emit):
         sample, result = emit
         lat, lon = sample.y[3, 4], sample.x[3, 4]
-        assert position(result.metadata, 3, 4) == f"{lat:.5f}° N, {lon:.5f}° E"
-        assert position({}, 0, 0) is None
+        assert Place.of(result.metadata).text(3, 4) == f"lat {lat:.5f}°, lon {lon:.5f}°"
+        a, b, c, d, e, f = Place.of(result.metadata).transform
+        assert abs(a * 4.5 + b * 3.5 + c - lon) < 1e-9  # the hover text is by the nearest map
+        assert abs(d * 4.5 + e * 3.5 + f - lat) < 1e-9
 
 
 class TestOrtho:
@@ -230,3 +234,54 @@ def test_the_command_line_from_granule_to_map(tmp_path):
     with rasterio.open(drawn) as file:
         assert file.crs.to_epsg() == 4326
     assert Path(tmp_path / "clean_map_uncert.tif").is_file()
+
+
+class TestIsofit:
+    def test_what_it_reads(self, tmp_path):
+        sample = write_sample("emit-l1b", tmp_path, Setting(24, 26))
+        result = sc.denoise(sc.read(sample.path))
+        made = write_isofit(result, tmp_path, "scene")
+        back = sc.read(made["radiance"])
+        known = np.isfinite(result.estimate)
+        np.testing.assert_allclose(back.values[known], result.estimate[known], rtol=1e-6)
+        assert (back.values[~known] == -9999).all()
+        np.testing.assert_allclose(back.wavelengths, result.wavelengths)
+        spread = sc.read(made["uncertainty"]).values
+        np.testing.assert_allclose(spread[known], result.std[known], rtol=1e-6)
+        places = sc.read(made["loc"]).values
+        np.testing.assert_allclose(places[..., 0], sample.x)
+        np.testing.assert_allclose(places[..., 1], sample.y)
+        table = np.loadtxt(made["wavelengths"])
+        np.testing.assert_allclose(table[:, 1], result.wavelengths, atol=1e-5)
+
+    def test_noise_that_is_left(self, tmp_path):
+        """The curve of a band is near to the σ of its values, by as much as the file says."""
+        sample = write_sample("emit-l1b", tmp_path, Setting(24, 26))
+        result = sc.denoise(sc.read(sample.path))
+        made = write_isofit(result, tmp_path, "scene")
+        _, a, b, c, rmse = np.loadtxt(made["noise"]).T
+        curve = a * np.sqrt(np.maximum(b + result.estimate, 0)) + c
+        off = np.sqrt(np.nanmean((curve - result.std) ** 2, axis=(0, 1)))
+        np.testing.assert_allclose(off, rmse, rtol=1e-3, atol=1e-9)
+        noise = sc.SignalNoise.from_file(made["noise"], result.wavelengths)
+        mean = np.nanmean(result.estimate, axis=(0, 1))
+        typical = np.sqrt(np.nanmean(result.std**2, axis=(0, 1)))
+        np.testing.assert_allclose(noise.std(mean), typical, rtol=0.1)
+
+    def test_reflectance_is_refused(self, emit, tmp_path):
+        _, result = emit
+        with pytest.raises(ValueError, match="one of radiance"):
+            write_isofit(result, tmp_path, "scene")
+        assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", ["prisma-l1", "enmap-l2a"])
+def test_the_whole_path(name, tmp_path, benchmark):
+    """From file to map, as the benchmark takes all sensors."""
+    found = benchmark.whole_path(name, tmp_path)
+    assert found["values"] < 1e-6
+    assert found["mask"]
+    assert found["time"]
+    assert found["masked kept"]
+    assert found["CF"] == 0
+    assert found["place"] <= 0.501

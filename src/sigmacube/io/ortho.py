@@ -16,7 +16,7 @@ import numpy as np
 if TYPE_CHECKING:
     from sigmacube.result import DenoisedCube
 
-__all__ = ["Lookup", "lookup_of", "on_map", "position"]
+__all__ = ["Lookup", "lookup_of", "on_map"]
 
 #: A scene wider than this is put on a grid of degrees, narrower ones on one of metres.
 _WIDEST = 6.0
@@ -223,36 +223,3 @@ def on_map(result: DenoisedCube) -> DenoisedCube:
         error_model=None,
         unexplained=None,
     )
-
-
-def position(metadata: Mapping[str, Any], row: int, col: int) -> str | None:
-    """Return where a pixel lies, for people to read; None where it is not known.
-
-    Examples
-    --------
-    >>> position({"transform": [30.0, 0, 365000.0, 0, -30.0, 5807000.0]}, 0, 1)
-    'x 365045.0, y 5806985.0'
-    >>> position({"location": {"lat": np.array([[52.4]]), "lon": np.array([[13.0]])}}, 0, 0)
-    '52.40000° N, 13.00000° E'
-    """
-    location = metadata.get("location") or {}
-    if "lat" in location and "lon" in location:
-        lat, lon = float(location["lat"][row, col]), float(location["lon"][row, col])
-        return _degrees(lat, lon)
-    transform = metadata.get("transform")
-    if transform is None:
-        return None
-    a, b, c, d, e, f = (float(value) for value in transform)
-    x = a * (col + 0.5) + b * (row + 0.5) + c
-    y = d * (col + 0.5) + e * (row + 0.5) + f
-    wkt = str(metadata.get("crs_wkt") or "")
-    if wkt.startswith(("GEOGCS", "GEOGCRS", "GEODCRS")):
-        return _degrees(y, x)
-    return f"x {x:.1f}, y {y:.1f}"
-
-
-def _degrees(lat: float, lon: float) -> str | None:
-    if not (abs(lat) <= 90 and abs(lon) <= 360):
-        return None
-    sides = "N" if lat >= 0 else "S", "E" if lon >= 0 else "W"
-    return f"{abs(lat):.5f}° {sides[0]}, {abs(lon):.5f}° {sides[1]}"

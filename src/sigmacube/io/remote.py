@@ -100,5 +100,5 @@ def _fetched(address: str, process: int) -> Any:
     except Exception as error:  # each file system raises its own kinds
         cause = error.__cause__ or error
         reason = " ".join(str(cause).split()) or type(cause).__name__
-        raise FileNotFoundError(f"{address}: cannot be read ({reason}).") from None
+        raise ValueError(f"{address}: cannot be read ({reason}).") from None
     return h5py.File(stream, "r")
