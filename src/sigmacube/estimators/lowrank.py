@@ -60,14 +60,6 @@ class LowRankEstimator:
         )
         return {"correlation": pool_noise_correlation(parts, run).table}
 
-    def needs(self, scene: Scene) -> list[tuple[slice, slice]]:
-        """Return the blocks that `learn` reads."""
-        grid = scene.survey.grid
-        if not self._keeps_noise(scene.survey):
-            return []
-        parts = [grid.part(*region) for region in sampled_regions(grid)]
-        return [scene.extent(*part.pixels) for part in parts]
-
     def extent(self, scene: Scene, rows: Span, cols: Span) -> tuple[slice, slice]:
         """Return the rows and columns that `solve` reads for a region."""
         return scene.extent(*_windows_over(scene.survey.grid, rows, cols).pixels)
