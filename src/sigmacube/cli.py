@@ -36,7 +36,7 @@ _BAD_INPUT = (
     IsADirectoryError,
     NotADirectoryError,
 )
-_ORDER = ("demo", "info", "denoise", "validate", "product", "report", "view", "study")
+_ORDER = ("demo", "info", "denoise", "validate", "product", "map", "report", "view", "study")
 
 
 def _remember(context: click.Context, parameter: click.Parameter, value: bool) -> None:

@@ -235,6 +235,13 @@ def reading_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
+ortho_option = click.option(
+    "--ortho",
+    is_flag=True,
+    help="Put a scene in sensor geometry (EMIT, PRISMA) on a map: nearest neighbour, with its σ.",
+)
+
+
 def reading(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options of `sigmacube.read` among those of a command."""
     names = list(inspect.signature(read).parameters)[1:]

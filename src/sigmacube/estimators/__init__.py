@@ -88,6 +88,15 @@ class Estimator(Protocol):
         """Return the result for some rows and columns, to the bit that of the whole scene."""
         ...
 
+    def tile_bytes(
+        self, survey: Survey, tile: tuple[int, int], itemsize: int, keep_factors: bool = False
+    ) -> float:
+        """Return the memory that solving a tile (rows, cols) of such values takes at most.
+
+        With ``keep_factors`` its error model is written, too. The interpreter is not counted.
+        """
+        ...
+
     @property
     def sets_aside(self) -> bool:
         """Whether elements may be set aside as outliers."""

@@ -19,6 +19,7 @@ from sigmacube.core.parallel import ParallelMap
 from sigmacube.core.validity import to_all_bands
 from sigmacube.core.windows import Block, WindowGrid
 from sigmacube.estimators import Progress, Region
+from sigmacube.estimators.memory import lowrank_bytes
 from sigmacube.settings import Settings
 from sigmacube.survey import Scene, SceneBlock, Survey
 
@@ -70,6 +71,12 @@ class LowRankEstimator:
     def extent(self, scene: Scene, rows: Span, cols: Span) -> tuple[slice, slice]:
         """Return the rows and columns that `solve` reads for a region."""
         return scene.extent(*_pixels(_windows_over(scene.survey.grid, rows, cols)))
+
+    def tile_bytes(
+        self, survey: Survey, tile: tuple[int, int], itemsize: int, keep_factors: bool = False
+    ) -> float:
+        """Return the memory that solving a tile (rows, cols) takes at most."""
+        return lowrank_bytes(survey, tile, itemsize, keep_factors)
 
     def solve(
         self,

@@ -161,11 +161,13 @@ def open_source(
     chosen: dict[str, Any] = {key: given[key] for key in found.options}
     if address is not None:
         chosen["address"] = address
-    with reading(path):
+    with reading(address or path):
         source: Source = _load(found.reader)(path, **chosen)
-    source = replace(source, address=address, load=guarded(path, source.load))
+    source = replace(source, address=address, load=guarded(address or path, source.load))
     if not quality:
         source = replace(source, quality=None)
+    elif source.quality is not None:
+        source = replace(source, quality=guarded(address or path, source.quality))
     if scale is not None:
         source = source.with_scale(scale)
     if nodata is not None:

@@ -67,6 +67,8 @@ def contents(
         with opened_hdf5(path) as file:
             attrs = _attributes(file.attrs)
             found = [_variable(path, name, item, external) for name, item in _arrays(file, skip)]
+    except FileNotFoundError:
+        raise
     except (OSError, RuntimeError, KeyError) as error:
         raise ValueError(f"{path}: not readable as HDF5 ({_short(error)}).") from None
     return attrs, found

@@ -27,6 +27,7 @@ from sigmacube.pipeline import denoise_region
 from sigmacube.settings import Settings
 from sigmacube.survey import Survey
 from sigmacube.tiles.faults import passing
+from sigmacube.tiles.figures import tile_figures
 from sigmacube.tiles.folder import Folder
 from sigmacube.tiles.plan import Tile, TileGrid
 from sigmacube.tiles.window_factors import file_name, tile_factors
@@ -152,9 +153,7 @@ class Job:
 
     def write(self, tile: Tile, part: Region) -> list[int]:
         """Write a tile's cubes to the store; return their checksums."""
-        nothing = np.broadcast_to(np.int8(0), part.estimate.shape)
-        rejected = nothing if part.left_out is None else part.left_out
-        cubes = {"estimate": part.estimate, "std": part.std, "rejected": rejected}
+        cubes = {"estimate": part.estimate, "std": part.std, "rejected": _aside(self, part)}
         sums = []
         for number, (what, array) in enumerate(self.arrays.items()):
             cube = np.moveaxis(np.asarray(cubes[what]), 2, 0)
@@ -244,7 +243,7 @@ def open_job(place: str) -> Job:
     return _job(place, text)
 
 
-def compute_tile(place: str, number: int, threads: int = 1) -> int:
+def compute_tile(place: str, threads: int, number: int) -> int:
     """Compute one tile of the run in a folder, write it, and record that it is done.
 
     Returns
@@ -265,12 +264,21 @@ def compute_tile(place: str, number: int, threads: int = 1) -> int:
     record = {
         "checksums": np.array(sums, dtype=np.int64),
         **_own_windows(job, tile, part),
+        **tile_figures(part.estimate, part.std, part.noise_std, _aside(job, part)),
         **job.write_factors(tile, part),
     }
     passing("manifest-before")
     job.folder.write(f"tiles/{number:06d}.npz", to_npz(record), "manifest-during")
     passing("manifest-after")
     return number
+
+
+def _aside(job: Job, part: Region) -> np.ndarray | None:
+    """Return the elements that were set aside; None where the solver does not do so."""
+    if "rejected" not in job.names:
+        return None
+    nothing = np.broadcast_to(np.False_, part.estimate.shape)
+    return nothing if part.left_out is None else part.left_out
 
 
 def _own_windows(job: Job, tile: Tile, part: Region) -> dict[str, np.ndarray]:

@@ -11,6 +11,7 @@ h = 1. The estimate of the window is x̂ = Φᵀ(√N h C)Φ Vᵀ.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -26,6 +27,9 @@ BINS = 14
 _FIRST, _LAST = math.log(0.02), math.log(200.0)
 _PER_BIN = (BINS - 2) / (_LAST - _FIRST)
 POWER = 3
+PER_WINDOW = (
+    "index", "corner", "rank", "left", "directions", "coefficients", "leverage", "classes",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,9 +59,15 @@ class Fits:
         """Return some of the windows."""
         if chosen.all():
             return self
-        names = ("index", "corner", "rank", "left", "directions", "coefficients", "leverage",
-                 "classes")  # fmt: skip
-        return replace(self, **{name: getattr(self, name)[chosen] for name in names})
+        return replace(self, **{name: getattr(self, name)[chosen] for name in PER_WINDOW})
+
+    @classmethod
+    def joined(cls, parts: Sequence[Fits]) -> Fits:
+        """Return windows of one size and padded rank as one stack."""
+        if len(parts) == 1:
+            return parts[0]
+        joint = {n: np.concatenate([getattr(p, n) for p in parts]) for n in PER_WINDOW}
+        return cls(parts[0].size, **joint)
 
     @property
     def kept(self) -> np.ndarray:

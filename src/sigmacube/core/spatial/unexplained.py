@@ -18,8 +18,9 @@ __all__ = ["doubt", "given_back", "lines", "normal_score", "scale_of"]
 # Scores between which a pixel is given its residual back: from LOWEST in scenes with many foreign
 # pixels, from HIGHEST in scenes without; all of it one further up. From LISTED it is listed.
 LOWEST, HIGHEST, LISTED = 1.6, 3.3, 3.8
-# Standard deviations beyond which a residual's excess counts as error that windows do not know of.
-DOUBT = 1.5
+# So much before a pixel is given its residual back, the excess counts as error that no window
+# knows of.
+DOUBT = 1.0
 LINE_LIMIT = 5.5
 LINE = 3
 
@@ -71,9 +72,12 @@ def given_back(
     return share, score > LISTED
 
 
-def doubt(square: np.ndarray, freedom: np.ndarray, width: float) -> np.ndarray:
+def doubt(square: np.ndarray, freedom: np.ndarray, scale: np.ndarray) -> np.ndarray:
     """Return (row, col) the excess of ‖r‖² beyond chance: squared error that no window knows of."""
-    chance = freedom + DOUBT * width * np.sqrt(2 * freedom)
+    freedom = np.maximum(freedom, 0.5)
+    spread = 2 / (9 * freedom)
+    limit = scale[0] + scale[1] * (scale[2] - DOUBT)
+    chance = freedom * np.maximum(1 - spread + limit * np.sqrt(spread), 0) ** 3
     return np.maximum(square - chance, 0)
 
 
