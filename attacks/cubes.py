@@ -20,14 +20,15 @@ from attacks._worker import Bad
 
 #: Cases that one number stands for.
 BATCH = 20
-_SCALES = (1.0, 1.0, 1.0, 1e4, 1e-4, 1e30, 1e-30, 1e160, 1e-160)
+_SCALES = (1.0, 1.0, 1.0, 1.0, 1e4, 1e4, 1e-4, 1e-4, 1e30, 1e-30, 1e60, 1e-60, 1e160, 1e-160)
 _DTYPES = ("f8", "f8", "f4", "i2", "u2", "u1", "i4", ">f4")
 
 
 @st.composite
 def scenes(draw: Any) -> dict[str, Any]:
     """Draw a cube with its noise and mask."""
-    rows, cols, bands = (draw(st.integers(1, 12)) for _ in range(3))
+    least = draw(st.sampled_from([1, 2, 5, 5, 5, 5, 5, 5]))  # windows fit into most of them
+    rows, cols, bands = (draw(st.integers(least, 12)) for _ in range(3))
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     rank = draw(st.integers(0, 3))
     values = rng.normal(size=(rows * cols, rank)) @ rng.normal(size=(rank, bands))
@@ -53,7 +54,8 @@ def scenes(draw: Any) -> dict[str, Any]:
 
 
 def _noise(draw: Any, bands: int, scale: float) -> Any:
-    kind = draw(st.sampled_from(["level", "level", "bands", "covariance", "estimated", "tiny"]))
+    kinds = {"level": 8, "bands": 4, "covariance": 3, "estimated": 3, "tiny": 1}
+    kind = draw(st.sampled_from([name for name, count in kinds.items() for _ in range(count)]))
     level = 0.1 * scale
     if kind == "level":
         return level
@@ -91,7 +93,7 @@ def _gaps(draw: Any, rng: np.random.Generator, values: np.ndarray) -> tuple[np.n
 @st.composite
 def options(draw: Any) -> dict[str, Any]:
     """Draw options that go together."""
-    window = draw(st.integers(2, 14))
+    window = draw(st.integers(2, 14) if draw(st.integers(0, 9)) == 0 else st.integers(2, 5))
     chosen: dict[str, Any] = {"window": window, "step": draw(st.integers(1, window))}
     chosen["solver"] = draw(st.sampled_from(["svd"] * 4 + ["robust", "godec", "ssgodec", "rpca"]))
     chosen["uncertainty"] = draw(st.sampled_from([True, True, True, False]))
@@ -149,8 +151,11 @@ def check(scene: dict[str, Any], chosen: dict[str, Any], twice: bool) -> bool:
         raise Bad("the estimate is not finite where the data are valid")
     if result.std is not None:
         std = np.asarray(result.std, dtype=float)[valid]
-        if not (np.isfinite(std) & (std > 0)).all():
-            raise Bad(f"σ is not positive: {std[~(np.isfinite(std) & (std > 0))][:3]}")
+        # A window without components has an error of zero, see docs/decisions/0005.
+        may_be_zero = chosen["prior"] is None and int(np.min(result.ranks)) == 0
+        right = np.isfinite(std) & ((std >= 0) if may_be_zero else (std > 0))
+        if not right.all():
+            raise Bad(f"σ is not positive: {std[~right][:3]}")
     if twice:
         other = sc.denoise(**scene, **chosen, workers=2)
         for name in ("estimate", "std") if result.std is not None else ("estimate",):
