@@ -8,10 +8,11 @@ import pytest
 import sigmacube as sc
 from sigmacube import SignalNoise
 from sigmacube.io import read
-from sigmacube.io.sensors.samples import Setting, sunlight
+from sigmacube.io.sensors.samples import Setting, sunlight, write_sample
 from sigmacube.noise.instrument import DarkNoise, InstrumentNoise, file_wavelengths, noise_of
 from sigmacube.settings import Settings
 from sigmacube.survey import settle_noise
+from sigmacube.tiles import denoise_file
 
 CENTRES = np.linspace(400.0, 2400.0, 40)
 RADIANCE = {"name": "radiance", "units": "uW cm-2 nm-1 sr-1"}
@@ -269,3 +270,17 @@ def test_narrow_scenes_shrink_the_window(caplog):
         result = sc.denoise(values, 1.0)
     assert result.settings["window"][:2] == [12, 12]
     assert "narrower than a window of 20: windows of 12 are used" in caplog.text
+
+
+def test_tiles_use_noise_files_and_quality_as_memory_does(tmp_path):
+    sample = write_sample("emit-l1b", tmp_path, Setting(28, 26))
+    path = noise_file(tmp_path, 0.0005)
+    made = denoise_file(
+        sample.path, tmp_path / "clean.zarr", str(path), tile=14, workers=1, mode="threads",
+        dtype="float64",
+    )  # fmt: skip
+    whole = sc.denoise(read(sample.path), str(path))
+    again = sc.io.read_result(made.output)
+    np.testing.assert_array_equal(again.estimate, whole.estimate)
+    np.testing.assert_array_equal(again.std, whole.std)
+    assert again.settings["noise_model"] == whole.settings["noise_model"]

@@ -273,3 +273,15 @@ class TestIsofit:
         with pytest.raises(ValueError, match="one of radiance"):
             write_isofit(result, tmp_path, "scene")
         assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", ["prisma-l1", "enmap-l2a"])
+def test_the_whole_path(name, tmp_path, benchmark):
+    """From file to map, as the benchmark takes all sensors."""
+    found = benchmark.whole_path(name, tmp_path)
+    assert found["values"] < 1e-6
+    assert found["mask"]
+    assert found["time"]
+    assert found["masked kept"]
+    assert found["CF"] == 0
+    assert found["place"] <= 0.501

@@ -164,7 +164,7 @@ def denoise_file(
     place, output = _absolute(source), _absolute(output)
     _check_inputs(output, place, chosen)
     folder = Folder(run_folder(output))
-    reading = dict(reading or {})
+    reading = {k: v.absolute() if isinstance(v, Path) else v for k, v in (reading or {}).items()}
     opened = io.open_source(place, mask=mask, **reading)
     chosen = chosen.fitted(opened.shape)
     settings = _settings(opened, output, chosen, noise, dtype, wanted)
