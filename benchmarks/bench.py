@@ -279,8 +279,10 @@ def judged(ratio: str, scene: str, value: float) -> str:
 
 def tell(name: str, figures: dict[str, Any]) -> None:
     shape, rate = "×".join(map(str, figures["shape"])), figures["seconds"]["denoise"][0]
-    print(f"{name}: {shape}, median rank {figures['median rank']:g}, "
-          f"{rate / figures['elements'] * 1e6:.2f} s of processor per million elements")  # fmt: skip
+    print(
+        f"{name}: {shape}, median rank {figures['median rank']:g}, "
+        f"{rate / figures['elements'] * 1e6:.2f} processor seconds per million elements"
+    )
     for ratio, value in figures["ratios"].items():
         print(f"  {ratio:38s} {value:7.2f}   {judged(ratio, name, value)}")
 
