@@ -31,12 +31,11 @@ def opened(content: HdfContent) -> Source:
     """Open the reflectance of a flight line or a tile."""
     cube = _cube(content)
     assert cube is not None
-    group = cube.name.rsplit("/", 1)[0]
+    group, bands = cube.name.rsplit("/", 1)[0], cube.shape[-1]
     meta = f"{group}/Metadata"
     if len(cube.shape) != 3:
         raise ValueError(f"{content.place}: {cube.name} of shape {cube.shape}. It must be a cube.")
     centres = content.need(f"{meta}/Spectral_Data/Wavelength", "NEON product")
-    bands = cube.shape[2]
     if centres.shape != (bands,):
         raise ValueError(
             f"{content.place}: {centres.shape[0]} wavelengths for {cube.name} of shape "
@@ -50,9 +49,8 @@ def opened(content: HdfContent) -> Source:
     )
     if found is None:
         raise ValueError(f"{content.place}: the wavelengths of {cube.name} are no lengths.")
-    scale = 1 / number_in(cube.attrs, "Scale_Factor", 1.0)
+    about, scale = content.group_attrs(group), 1 / number_in(cube.attrs, "Scale_Factor", 1.0)
     nodata = number_in(cube.attrs, "Data_Ignore_Value", -9999.0)
-    about = content.group_attrs(group)
     good = _good(found, about)
     metadata: dict[str, Any] = {"source": content.path.name, "instrument": "NEON NIS"}
     metadata |= reflectance() | {"wavelength_units": "nm", "scale_factor": scale, "nodata": nodata}
