@@ -4,7 +4,7 @@ A window of n pixels holds z (n, k), unit noise. Its principal directions V (k, 
 edge give r images X = zV; C = Φ X Φᵀ / √N(f) are their coefficients, again of unit noise.
 
 First round: with p the mean of C² and of its 3 × 3 surroundings, h = (1 − τ/p)₊. Second round: with
-λ the squared coefficients of the first estimate, h = λ / (λ + 1). The mean of a window is kept,
+λ the squared coefficients of the first estimate, h = λ² / (λ² + 1). The mean of a window is kept,
 h = 1. The estimate of the window is x̂ = Φᵀ(√N h C)Φ Vᵀ.
 """
 
@@ -84,8 +84,13 @@ class Fits:
 
 def cut(image: np.ndarray, corner: np.ndarray, side: tuple[int, int]) -> np.ndarray:
     """Return (windows, rows, cols, k) copies of the windows at corners of an image."""
-    view = np.lib.stride_tricks.sliding_window_view(image, side, axis=(0, 1))
-    return np.ascontiguousarray(np.moveaxis(view[corner[:, 0], corner[:, 1]], 1, 3))
+    (r, c), k = side, image.shape[2]
+    down, across, along = image.strides
+    shape = (image.shape[0] - r + 1, image.shape[1] - c + 1, r, c, k)
+    view = np.lib.stride_tricks.as_strided(
+        image, shape, (down, across, down, across, along), writeable=False
+    )
+    return np.asarray(view[corner[:, 0], corner[:, 1]])
 
 
 def fit_windows(
@@ -152,8 +157,9 @@ def first_shrinkage(fits: Fits) -> np.ndarray:
 
 
 def second_shrinkage(fits: Fits, pilot: np.ndarray, noise_power: np.ndarray) -> np.ndarray:
-    """Return h = λ / (λ + 1) from the windows of a first estimate (windows, rows, cols, k)."""
+    """Return h = λ² / (λ² + 1) from the windows of a first estimate (windows, rows, cols, k)."""
     power = project(fits, pilot) ** 2 / noise_power.astype(np.float32)
+    power *= power
     return _with_mean(power / (power + 1), fits)
 
 

@@ -12,7 +12,7 @@ The largest windows are looked through: errors reach further than the small ones
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -176,19 +176,29 @@ def claimed(views: list[View], core: Box, gain: np.ndarray) -> np.ndarray:
 
 
 def variance_along(
-    views: list[View], core: Box, first: np.ndarray, second: np.ndarray, run: Run
+    views: list[View],
+    core: Box,
+    first: np.ndarray,
+    second: np.ndarray,
+    run: Run,
+    more: Sequence[tuple[np.ndarray, np.ndarray]] = (),
 ) -> np.ndarray:
-    """Return the covariance (rows, cols, n) of combinations (n, k) of each pixel's coefficients."""
+    """Return the covariance (rows, cols, n) of combinations (n, k) of each pixel's coefficients.
+
+    Σ_a ω_a(u) [Σ_i q_ui v_i v_iᵀ + d_u (I − V Vᵀ)] between the combinations, and the products of
+    maps (rows, cols) and profiles (n,) that ``more`` holds.
+    """
     single = [np.asarray(rows, dtype=np.float32) for rows in (first, second)]
     parts = [_weighted(view) for view in views]
     flat = pixel_sum(views, core, [part[1] for part in parts])
-    cross = np.einsum("vk,vk->v", *single)
+    flats = [(flat, np.einsum("vk,vk->v", *single))]
+    flats += [(image.astype(np.float32), row.astype(np.float32)) for image, row in more]
     tops = range(core.top // BAND_ROWS * BAND_ROWS, core.bottom, BAND_ROWS)
     bands = [
         Box(max(t, core.top), min(t + BAND_ROWS, core.bottom), core.left, core.right) for t in tops
     ]
     out = np.empty((*core.shape, len(first)), dtype=np.float32)
-    run(partial(_fill, out, core, views, parts, single, flat, cross), bands)
+    run(partial(_fill, out, core, views, parts, single, flats), bands)
     return out
 
 
@@ -206,8 +216,7 @@ def _fill(
     views: list[View],
     parts: list[tuple[np.ndarray, np.ndarray]],
     single: list[np.ndarray],
-    flat: np.ndarray,
-    cross: np.ndarray,
+    flats: list[tuple[np.ndarray, np.ndarray]],
     band: Box,
 ) -> None:
     """Fill one band of rows; bands start where the scene says, so shapes are always the same."""
@@ -215,7 +224,7 @@ def _fill(
     margin = max(view.side[1] for view in views)
     start = band.top // BAND_ROWS * BAND_ROWS
     width = band.shape[1] + 2 * margin
-    total = np.zeros((BAND_ROWS, width, len(cross)), dtype=np.float32)
+    total = np.zeros((BAND_ROWS, width, out.shape[2]), dtype=np.float32)
     for view, (kept, _) in zip(views, parts, strict=True):
         r, c = view.side
         for top in np.unique(view.corner[:, 0]).tolist():
@@ -228,9 +237,11 @@ def _fill(
             values = np.matmul(weight, (a * b).transpose(0, 2, 1))
             lefts = (view.corner[mine, 1] - core.left + margin).tolist()
             for x, value in zip(lefts, values, strict=True):
-                total[low - start : high - start, x : x + c] += value.reshape(-1, c, len(cross))
+                total[low - start : high - start, x : x + c] += value.reshape(-1, c, out.shape[2])
     inside = total[band.top - start : band.bottom - start, margin : margin + band.shape[1]]
-    out[at] = inside + flat[at][..., None] * cross
+    for image, row in flats:
+        inside += image[at][..., None] * row
+    out[at] = inside
 
 
 def support_shares(
