@@ -208,7 +208,7 @@ def test_interval_has_the_asked_level(noisy: np.ndarray) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"window": 20}, "Invalid window 20 along rows. .* at most the 19 rows"),
+        ({"window": 24}, "Invalid window 24 along rows. .* at most the 19 rows"),
         ({"rank": 0}, "Invalid rank 0. It must be 'auto' or an int from 1 to 11"),
         ({"rank": 12}, "Invalid rank 12"),
         ({"rank": 2.5}, "Invalid rank 2.5"),

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import io
+import logging
 import os
 import shutil
 import subprocess
@@ -25,6 +26,7 @@ from sphinx.errors import ExtensionError
 from sphinx.util.docutils import SphinxDirective
 
 mpl.use("Agg")
+logging.getLogger("sigmacube").setLevel(logging.WARNING)
 PICTURES = "generated"
 
 

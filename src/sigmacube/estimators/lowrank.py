@@ -19,6 +19,7 @@ from sigmacube.core.parallel import ParallelMap
 from sigmacube.core.validity import to_all_bands
 from sigmacube.core.windows import Block, WindowGrid
 from sigmacube.estimators import Progress, Region
+from sigmacube.estimators.memory import lowrank_bytes
 from sigmacube.settings import Settings
 from sigmacube.survey import Scene, SceneBlock, Survey
 
@@ -65,11 +66,17 @@ class LowRankEstimator:
         if not self._keeps_noise(scene.survey):
             return []
         parts = [grid.part(*region) for region in sampled_regions(grid)]
-        return [scene.extent(*_pixels(part)) for part in parts]
+        return [scene.extent(*part.pixels) for part in parts]
 
     def extent(self, scene: Scene, rows: Span, cols: Span) -> tuple[slice, slice]:
         """Return the rows and columns that `solve` reads for a region."""
-        return scene.extent(*_pixels(_windows_over(scene.survey.grid, rows, cols)))
+        return scene.extent(*_windows_over(scene.survey.grid, rows, cols).pixels)
+
+    def tile_bytes(
+        self, survey: Survey, tile: tuple[int, int], itemsize: int, keep_factors: bool = False
+    ) -> float:
+        """Return the memory that solving a tile (rows, cols) takes at most."""
+        return lowrank_bytes(survey, tile, itemsize, keep_factors)
 
     def solve(
         self,
@@ -102,7 +109,7 @@ class LowRankEstimator:
         self, scene: Scene, grid: WindowGrid, run: ParallelMap, progress: Progress | None = None
     ) -> tuple[Factors, SceneBlock]:
         """Solve the windows of a grid, the whole scene's or a part of it."""
-        survey, block = scene.survey, scene.load(*_pixels(grid))
+        survey, block = scene.survey, scene.load(*grid.pixels)
         solver = fit_for_noise(
             self._solver(survey.grid), self.settings.rank, survey.model,
             incomplete=survey.incomplete,
@@ -149,12 +156,6 @@ class LowRankEstimator:
                 f"side of a {rows * cols}×{bands} window."
             )
         return make_solver(solver, rank)
-
-
-def _pixels(grid: WindowGrid) -> tuple[slice, slice]:
-    """Return the rows and columns of the scene that a grid covers."""
-    (top, side), (height, width, _) = grid.origin, grid.cube_shape
-    return slice(top, top + height), slice(side, side + width)
 
 
 def _windows_over(whole: WindowGrid, rows: Span, cols: Span) -> WindowGrid:

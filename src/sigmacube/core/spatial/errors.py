@@ -16,10 +16,14 @@ import numpy as np
 
 from sigmacube.core.spatial.geometry import Box
 from sigmacube.core.spatial.smoothing import Run
-from sigmacube.core.spatial.supports import functional_features, support_shares
-from sigmacube.core.spatial.transform import inverse
-from sigmacube.core.spatial.variance import variance_along
-from sigmacube.core.spatial.views import View, merged, pixel_sum
+from sigmacube.core.spatial.views import (
+    View,
+    error_sample,
+    functional_features,
+    merged,
+    support_shares,
+    variance_along,
+)
 
 __all__ = ["SpatialErrors", "Weights"]
 
@@ -38,6 +42,8 @@ class SpatialErrors:
     """Where the region lies in the scene."""
     basis: np.ndarray
     """(P, k) B."""
+    gain: np.ndarray
+    """(k,) what the variance along each direction of B is multiplied by."""
     views: list[View]
     """Windows that the error is seen through."""
     loading: np.ndarray
@@ -69,7 +75,7 @@ class SpatialErrors:
         sparse = []
         for i, weight in enumerate(weights):
             pixels, spectra, alone = self._rows_of(weight)
-            inside[i][pixels] = spectra @ self.basis
+            inside[i][pixels] = (spectra @ self.basis) * np.sqrt(self.gain)
             beyond = spectra - (spectra @ self.basis) @ self.basis.T
             loads[i] = self.loading[pixels].T @ beyond
             sparse.append((pixels, spectra @ self.basis, beyond, alone))
@@ -138,6 +144,7 @@ class SpatialErrors:
             V = view.directions[window].astype(np.float64)
             part = (along - flat[:, None])[:, None, :] * V
             inside += np.einsum("pkr,plr->kl", part, V) + flat.sum() * np.eye(k)
+        inside *= np.sqrt(np.outer(self.gain, self.gain))
         inside += np.sum(weights**2 * self.own_inside) * np.eye(k)
         beyond = np.sum(np.einsum("yx,yxk->k", weights, self.loading) ** 2)
         beyond += np.sum(weights**2 * self.own_outside)
@@ -162,7 +169,8 @@ class SpatialErrors:
         """Return (row, col, n) covariances of combinations (n, P) of bands at every pixel."""
         a, b = (np.asarray(rows, dtype=np.float64) for rows in (first, second))
         a_in, b_in = a @ self.basis, b @ self.basis
-        cov = variance_along(self.views, self.box, a_in, b_in, run).astype(np.float64)
+        root = np.sqrt(self.gain)
+        cov = variance_along(self.views, self.box, a_in * root, b_in * root, run).astype(np.float64)
         both = np.einsum("nk,nk->n", a_in, b_in)
         beyond = np.einsum("np,np->n", a, b) - both
         rest = np.einsum("yxk,yxk->yx", self.loading, self.loading) + self.own_outside
@@ -192,16 +200,17 @@ class SpatialErrors:
         a, b = (np.asarray(rows, dtype=np.float64) for rows in (first, second))
         a_in, b_in = (rows @ self.basis for rows in (a, b))
         both = np.einsum("nk,nk->n", a_in, b_in)
+        seen = np.einsum("nk,nk,k->n", a_in, b_in, self.gain)
+        a_seen, b_seen = (rows * np.sqrt(self.gain) for rows in (a_in, b_in))
         out = np.zeros((count, len(a)))
         for view, window, label, along, flat in support_shares(
             self.views, self.box, labels, weights
         ):
             used, where = np.unique(window, return_inverse=True)
-            product = np.matmul(a_in, view.directions[used]) * np.matmul(
-                b_in, view.directions[used]
-            )
+            product = np.matmul(a_seen, view.directions[used])
+            product = product * np.matmul(b_seen, view.directions[used])
             part = np.einsum("pr,pnr->pn", along - flat[:, None], product[where])
-            np.add.at(out, label, part + flat[:, None] * both)
+            np.add.at(out, label, part + flat[:, None] * seen)
         valid = labels >= 0
         index, w = labels[valid], np.asarray(weights, dtype=np.float64)[valid]
         loads = np.zeros((count, self.loading.shape[2]))
@@ -217,11 +226,8 @@ class SpatialErrors:
         """Yield ``count`` samples (rows, cols, P) of the error."""
         k, bands = self.basis.shape[1], len(self.basis)
         for _ in range(count):
-            images = [_sample(view, rng) for view in self.views]
-            inside = np.stack(
-                [pixel_sum(self.views, self.box, [x[:, i] for x in images]) for i in range(k)],
-                axis=2,
-            ).astype(np.float64)
+            inside = error_sample(self.views, self.box, k, rng).astype(np.float64)
+            inside *= np.sqrt(self.gain)
             inside += np.sqrt(self.own_inside)[..., None] * rng.standard_normal(inside.shape)
             beyond = self.loading @ rng.standard_normal((k, bands))
             if self.own_outside.any():
@@ -255,21 +261,9 @@ class SpatialErrors:
             restored.append(part.restored + np.array(shift))
         views = merged([view for part in parts for view in part.views])
         loading, inside, outside = maps
-        return cls(box, parts[0].basis, views, loading, inside, outside, np.concatenate(restored))
-
-
-def _sample(view: View, rng: np.random.Generator) -> np.ndarray:
-    """Return (windows, k, rows, cols) √ω S_a^½ g, with g white."""
-    count, k, padded = view.directions.shape
-    r, c = view.side
-    along = rng.standard_normal((count, padded, r, c), dtype=np.float32) * np.sqrt(view.kept)
-    flat = rng.standard_normal((count, k, r, c), dtype=np.float32)
-    flat *= np.sqrt(view.dropped)[:, None]
-    V, Vt = view.directions, view.directions.transpose(0, 2, 1)
-    along = inverse(along).reshape(count, padded, -1)
-    flat = inverse(flat).reshape(count, k, -1)
-    image = flat + np.matmul(V, along - np.matmul(Vt, flat))
-    return image.reshape(count, k, r, c) * np.sqrt(view.weight)[:, None]
+        first = parts[0]
+        everywhere = np.concatenate(restored)
+        return cls(box, first.basis, first.gain, views, loading, inside, outside, everywhere)
 
 
 def _own_map(part: tuple, inside: np.ndarray, outside: np.ndarray) -> dict:
