@@ -65,9 +65,9 @@ def execute(code: str, names: dict[str, Any], folder: Path) -> tuple[str, Any]:
     last = tree.body.pop() if isinstance(tree.body[-1], ast.Expr) else None
     printed, value = io.StringIO(), None
     with inside(folder), contextlib.redirect_stdout(printed):
-        exec(compile(tree, "<cell>", "exec"), names)  # noqa: S102
+        exec(compile(tree, "<cell>", "exec"), names)
         if last is not None:
-            value = eval(compile(ast.Expression(last.value), "<cell>", "eval"), names)  # noqa: S307
+            value = eval(compile(ast.Expression(last.value), "<cell>", "eval"), names)
     return printed.getvalue(), value
 
 
@@ -96,7 +96,9 @@ class Run(SphinxDirective):
         if value is None or type(value).__module__.startswith("matplotlib"):
             return []
         if hasattr(value, "_repr_html_"):
-            return [nodes.raw("", f"<div class='output'>{value._repr_html_()}</div>", format="html")]
+            return [
+                nodes.raw("", f"<div class='output'>{value._repr_html_()}</div>", format="html")
+            ]
         return [_text(repr(value))]
 
     def _pictures(self, page: _Page, anchor: str) -> list[nodes.Node]:
@@ -142,7 +144,7 @@ def run_command(command: str, folder: Path) -> str:
     """Run a command as a terminal of 80 columns would, and return what it prints."""
     environment = {**os.environ, "COLUMNS": "80", "NO_COLOR": "1", "TERM": "dumb"}
     line = command.replace("sigmacube", f"{sys.executable} -m sigmacube.cli", 1)
-    done = subprocess.run(  # noqa: S602
+    done = subprocess.run(
         line, shell=True, cwd=folder, env=environment, capture_output=True, text=True, check=False
     )
     if done.returncode:
