@@ -188,6 +188,10 @@ class Survey:
         )
 
 
+#: Sizes of values whose fourth powers (products of variances) are numbers.
+SIZES = (1e-70, 1e70)
+
+
 @dataclass(frozen=True, eq=False)
 class Presence:
     """Which values of a scene, or of a part of it, are there."""
@@ -227,6 +231,23 @@ class Presence:
         if len(bands) == 0:
             raise ValueError(NO_VALUE)
         return bands
+
+    def check_sizes(self, noise_std: np.ndarray | None = None) -> None:
+        """Refuse values, and a noise, whose squares or ratios no double can hold."""
+        bands = self.bands
+        largest = float(np.maximum(np.abs(self.low[bands]), np.abs(self.high[bands])).max())
+        least, most = SIZES
+        if largest > most or 0 < largest < least:
+            raise ValueError(
+                f"Invalid values of up to {largest:.3g}. They must lie between {least:g} and "
+                f"{most:g}; other units help."
+            )
+        least_noise = most if noise_std is None else float(np.min(noise_std))
+        if least_noise < max(least, least * largest):
+            raise ValueError(
+                f"Invalid noise {least_noise:.3g} for values of up to {largest:.3g}. It must be at "
+                f"least {max(least, least * largest):.3g}."
+            )
 
     @property
     def incomplete(self) -> bool:

@@ -69,10 +69,6 @@ class Estimator(Protocol):
         """Return what regions must know of the scene; ``whole`` if there will be one region."""
         ...
 
-    def needs(self, scene: Scene) -> list[tuple[slice, slice]]:
-        """Return the blocks that `learn` reads."""
-        ...
-
     def extent(self, scene: Scene, rows: Span, cols: Span) -> tuple[slice, slice]:
         """Return the rows and columns that `solve` reads for a region."""
         ...

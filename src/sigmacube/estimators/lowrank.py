@@ -60,14 +60,6 @@ class LowRankEstimator:
         )
         return {"correlation": pool_noise_correlation(parts, run).table}
 
-    def needs(self, scene: Scene) -> list[tuple[slice, slice]]:
-        """Return the blocks that `learn` reads."""
-        grid = scene.survey.grid
-        if not self._keeps_noise(scene.survey):
-            return []
-        parts = [grid.part(*region) for region in sampled_regions(grid)]
-        return [scene.extent(*part.pixels) for part in parts]
-
     def extent(self, scene: Scene, rows: Span, cols: Span) -> tuple[slice, slice]:
         """Return the rows and columns that `solve` reads for a region."""
         return scene.extent(*_windows_over(scene.survey.grid, rows, cols).pixels)
@@ -189,9 +181,13 @@ def _region(
         if block.lacking is not None:  # striped values were there
             left_out = left_out & ~block.lacking[here]
         left_out = to_all_bands(left_out, survey.bands, survey.shape[2])
+    estimate = block.to_output(combined.estimate[here], here)
+    std = None if std is None else block.to_output(std, here)
+    if combined.left_out is not None:
+        _give_back(block, here, estimate, std)
     return Region(
-        estimate=block.to_output(combined.estimate[here], here),
-        std=None if std is None else block.to_output(std, here),
+        estimate=estimate,
+        std=std,
         errors=errors,
         errors_origin=factors.grid.origin,
         grid=factors.grid,
@@ -201,6 +197,28 @@ def _region(
         noise_scale=None if scale is None else scale[here],
         left_out=left_out,
     )
+
+
+def _give_back(
+    block: SceneBlock, here: tuple[slice, slice], estimate: np.ndarray, std: np.ndarray | None
+) -> None:
+    """Fill in what no window kept, though it was observed: its value, and σ no less than that.
+
+    A robust solver may set aside all values of a pixel, or of a band. Nothing else is known of
+    them then, and a value that was set aside is no measurement.
+    """
+    there = np.broadcast_to(block.valid[here][..., None], (*estimate.shape[:2], len(block.bands)))
+    if block.missing is not None:
+        there = there & ~block.missing[here]
+    rows, cols, band = np.nonzero(there & ~np.isfinite(estimate[..., block.bands]))
+    if not len(rows):
+        return
+    values = block.spectra[:, block.cols][here][rows, cols, band].astype(np.float64)
+    estimate[rows, cols, block.bands[band]] = values
+    if std is not None:
+        scale = 1.0 if block.pixel_scale is None else block.pixel_scale[here][rows, cols]
+        level = block.noise.std[band] * scale
+        std[rows, cols, block.bands[band]] = np.hypot(level, values)
 
 
 def _per_window(array: np.ndarray) -> np.ndarray:

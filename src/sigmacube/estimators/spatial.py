@@ -66,11 +66,6 @@ class SpatialEstimator:
             partial(_white, scene), shape, windows=self.windows, run=run
         ).to_arrays()
 
-    def needs(self, scene: Scene) -> list[tuple[slice, slice]]:
-        """Return the blocks that `learn` reads: the scene."""
-        rows, cols, _ = scene.survey.shape
-        return [(slice(0, rows), slice(0, cols))]
-
     def extent(self, scene: Scene, rows: Span, cols: Span) -> tuple[slice, slice]:
         """Return the rows and columns that `solve` reads for a region."""
         halo = 2 * max(size for size, _ in self.windows) * (4 if scene.survey.incomplete else 1)
