@@ -15,6 +15,7 @@ from sigmacube.core.parallel import ParallelMap, in_turn
 from sigmacube.core.progress import Progress
 from sigmacube.core.spatial import SpatialModel, SpatialPart, smooth_region
 from sigmacube.core.spatial import survey as survey_subspace
+from sigmacube.core.windows import Span
 from sigmacube.estimators import Region
 from sigmacube.estimators.memory import spatial_bytes
 from sigmacube.settings import Settings
@@ -22,7 +23,6 @@ from sigmacube.survey import Scene, SceneBlock, Survey
 
 __all__ = ["SpatialEstimator"]
 
-Span = tuple[int, int]
 # The smaller windows, as a share of the larger ones: they follow borders.
 SMALL = 0.4
 # Maps over windows and rows that a region takes: fits, two averages, variance.
