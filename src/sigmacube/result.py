@@ -74,6 +74,11 @@ class DenoisedCube(EstimatedCube):
     typical: Callable[[], DenoisedCube] | None = None
     """Gives a part that stands for the scene, where the whole would take much work."""
 
+    @property
+    def caveats(self) -> list[str]:
+        """What ``std`` does not hold on this scene, in plain sentences; empty if nothing is known."""
+        return [str(sentence) for sentence in self.settings.get("caveats", ())]
+
     def has_values(self) -> np.ndarray:
         """Return (band,) True for bands with any value that is not masked."""
         return super().has_values() if self.filled_bands is None else self.filled_bands

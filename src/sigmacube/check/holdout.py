@@ -251,7 +251,8 @@ def _as_in(result: DenoisedCube) -> Settings:
     found = {name: result.settings[name] for name in names if name in result.settings}
     for side in ("window", "step"):
         if side in found:
-            found[side] = [*found[side][:2], None]
+            rows, cols = found[side][:2]
+            found[side] = rows if found.get("prior") else [rows, cols, None]
     return Settings.from_dict(found)
 
 
