@@ -23,7 +23,16 @@ from sigmacube.noise.stripes import find_stripes
 from sigmacube.result import DenoisedCube
 from sigmacube.scene import Scene
 from sigmacube.settings import Settings
-from sigmacube.survey import Presence, SettledNoise, Source, Survey, find_presence, settle_noise
+from sigmacube.survey import (
+    Presence,
+    SettledNoise,
+    Source,
+    Survey,
+    corrected,
+    find_line_offsets,
+    find_presence,
+    settle_noise,
+)
 
 __all__ = ["denoise_cube", "denoise_region", "survey_scene"]
 
@@ -63,11 +72,13 @@ def survey_scene(
     """
     chosen = estimator(settings)
     presence = find_presence(source) if presence is None else presence
+    robust = settings.solver_name == "robust"
+    offsets = find_line_offsets(source, presence, impulses=robust)
+    source = corrected(source, offsets)
     if not isinstance(noise, SettledNoise):
-        robust = settings.solver_name == "robust"
         noise = settle_noise(source, noise, settings, impulses=robust, workers=workers)
-    survey = Survey(source.shape, presence, noise, settings)
-    if settings.solver_name == "robust":
+    survey = Survey(source.shape, presence, noise, settings, offsets=offsets)
+    if robust:
         shape = (*survey.shape[:2], len(survey.bands))
         survey = replace(survey, stripes=find_stripes(Scene(source, survey).over_noise, shape))
     learnt = chosen.learn(Scene(source, survey), run, whole=whole)
@@ -89,8 +100,12 @@ def denoise_region(
     last bit.
     """
     rows, cols = rows or (0, survey.shape[0]), cols or (0, survey.shape[1])
-    scene = Scene(source, survey)
-    return estimator(survey.settings).solve(scene, rows, cols, run, progress)
+    scene = Scene(corrected(source, survey.offsets), survey)
+    region = estimator(survey.settings).solve(scene, rows, cols, run, progress)
+    if survey.offsets is None or region.std is None:
+        return region
+    left = survey.offsets.on(survey.offsets.std, slice(*rows), slice(*cols))
+    return replace(region, std=np.hypot(region.std, left).astype(region.std.dtype))
 
 
 def denoise_cube(

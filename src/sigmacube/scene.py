@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -138,6 +138,18 @@ class SceneBlock:
         run(fill, [slice(start, start + STRIP) for start in range(0, len(known), STRIP)])
         return white
 
+    def bridged(self) -> SceneBlock:
+        """Return the block with missing values on the line between kept bands of their pixel.
+
+        Whitening mixes bands, so a gap must not be zero before it.
+        """
+        if self.all_missing is None:
+            return self
+        values = _zero_masked(self.values, self.bands, self.all_valid, None)
+        whole = np.array(self.values, dtype=np.float64)
+        whole[..., self.bands] = _bridged(values, self.all_missing)
+        return replace(self, values=whole, all_missing=None)
+
     def scaled(self) -> np.ndarray:
         """Return the valid bands over their noise, without regard to its correlation."""
         return np.divide(self._known()[:, self.cols], self.noise.std, dtype=np.float64)
@@ -178,6 +190,20 @@ class SceneBlock:
         if not valid.all():
             output[~valid] = np.nan
         return output
+
+
+def _bridged(values: np.ndarray, missing: np.ndarray) -> np.ndarray:
+    """Return values (row, col, band) interpolated over the bands that are missing."""
+    last = values.shape[2] - 1
+    index = np.where(missing, -1, np.arange(last + 1))
+    before = np.maximum.accumulate(index, axis=2)
+    after = np.where(missing, last + 1, index)
+    after = np.minimum.accumulate(after[..., ::-1], axis=2)[..., ::-1]
+    before, after = np.where(before < 0, after, before), np.where(after > last, before, after)
+    before, after = np.clip(before, 0, last), np.clip(after, 0, last)
+    share = (np.arange(last + 1) - before) / np.maximum(after - before, 1)
+    low, high = (np.take_along_axis(values, at, axis=2) for at in (before, after))
+    return np.where(missing, low + share * (high - low), values)
 
 
 def _pixel_scale(spectra: np.ndarray, missing: np.ndarray | None, noise: SignalNoise) -> np.ndarray:

@@ -19,10 +19,14 @@ from sigmacube._version import __version__
 from sigmacube.core.validity import NO_VALUE, check_values, mean_spectrum, valid_elements
 from sigmacube.core.whitening import Noise
 from sigmacube.core.windows import WindowGrid
+from sigmacube.noise.line_offsets import LineOffsets
 from sigmacube.noise.signal_noise import SignalNoise
 from sigmacube.settings import Settings
 
-__all__ = ["Presence", "SettledNoise", "Source", "Survey", "find_presence", "settle_noise"]
+__all__ = [
+    "Presence", "SettledNoise", "Source", "Survey", "corrected", "find_line_offsets",
+    "find_presence", "settle_noise",
+]  # fmt: skip
 
 # Elements that are looked at together when the whole scene is streamed: 32 MB of float64.
 STREAMED = 4_000_000
@@ -45,6 +49,29 @@ class Source(Protocol):
     def block(self, rows: slice, cols: slice) -> tuple[np.ndarray, np.ndarray | None]:
         """Return values (row, col, band) and their mask: True where valid, None where all are."""
         ...
+
+
+@dataclass(frozen=True, eq=False)
+class Corrected:
+    """A source without the offsets of its lines."""
+
+    source: Source
+    offsets: LineOffsets
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """(rows, cols, bands)."""
+        return self.source.shape
+
+    def block(self, rows: slice, cols: slice) -> tuple[np.ndarray, np.ndarray | None]:
+        """Return values without their offsets, and their mask."""
+        values, mask = self.source.block(rows, cols)
+        return self.offsets.removed(values, rows, cols), mask
+
+
+def corrected(source: Source, offsets: LineOffsets | None) -> Source:
+    """Return a source without the offsets of its lines; itself where there are none."""
+    return source if offsets is None else Corrected(source, offsets)
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,6 +122,8 @@ class Survey:
     """How the scene is solved."""
     stripes: tuple[np.ndarray, np.ndarray] | None = None
     """(cols, bands with data) and (rows, bands with data) True for striped columns and rows."""
+    offsets: LineOffsets | None = None
+    """Offsets of columns or rows that are taken out of the scene first."""
     learnt: Mapping[str, np.ndarray] = field(default_factory=dict)
     """What the estimator has learnt of the whole scene, by name."""
 
@@ -161,6 +190,8 @@ class Survey:
         arrays = {"shape": self.shape, **self.presence.to_arrays(), **self.settled.to_arrays()}
         if self.stripes is not None:
             arrays["columns"], arrays["rows"] = self.stripes
+        if self.offsets is not None:
+            arrays |= self.offsets.to_arrays()
         return arrays | {f"learnt_{name}": value for name, value in self.learnt.items()}
 
     @classmethod
@@ -173,6 +204,7 @@ class Survey:
             SettledNoise.from_arrays(found),
             settings,
             (found["columns"], found["rows"]) if "columns" in found else None,
+            LineOffsets.from_arrays(found) if "offsets" in found else None,
             {k.removeprefix("learnt_"): v for k, v in found.items() if k.startswith("learnt_")},
         )
 
@@ -286,6 +318,40 @@ def settle_noise(
     if isinstance(window, tuple) and len(window) == 3 and window[2] not in (None, bands):
         found = found.independent()
     return SettledNoise(found.model, found.source, found.summary())
+
+
+def find_line_offsets(
+    source: Source, presence: Presence, *, impulses: bool = False
+) -> LineOffsets | None:
+    """Return the offsets that columns or rows carry; None where the scene shows none."""
+    from sigmacube.noise.filling import stands_out, whole_spectra
+    from sigmacube.noise.line_offsets import FEWEST, find_offsets, profiles
+    from sigmacube.noise.scales import scales, smooth_directions
+
+    bands, (n_rows, n_cols, _) = presence.bands, source.shape
+    if min(n_rows, n_cols) < FEWEST or len(bands) < FEWEST:
+        return None
+    height, lines = max(1, STREAMED // (n_cols * len(bands))), None
+    for _ in range(2):  # what is signal shows better once most of the offsets are gone
+        whole = whole_spectra(*noise_sample(corrected(source, lines)), impulses=impulses)
+        found = scales(*whole, bands)
+        if found is None:
+            return None
+        sample, std = found
+
+        def block(rows: slice, cols: slice) -> tuple[np.ndarray, np.ndarray]:
+            part, known = source.block(rows, cols)
+            there = valid_elements(part, known)[..., bands]
+            part = part[..., bands] / std  # noqa: B023
+            return part, there & ~stands_out(part, there) if impulses else there
+
+        signal = (smooth_directions(sample, 0), smooth_directions(sample, 1))
+        shown = profiles(block, (n_rows, n_cols, len(bands)), signal, height)
+        offsets = find_offsets(shown, signal)
+        if offsets is None:
+            return None
+        lines = offsets.in_units(std, bands, source.shape[2])
+    return lines
 
 
 def noise_regions(shape: tuple[int, int, int]) -> list[list[tuple[slice, slice]]]:

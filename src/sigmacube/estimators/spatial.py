@@ -21,6 +21,8 @@ __all__ = ["SpatialEstimator"]
 Span = tuple[int, int]
 # The smaller windows, as a share of the larger ones: they follow borders.
 SMALL = 0.4
+# Share of missing values in a whitened band, as variance, from which on it counts as missing.
+NOTABLE = 0.01
 
 
 @dataclass(frozen=True)
@@ -89,7 +91,13 @@ def _white(scene: Scene, rows: slice, cols: slice) -> tuple[np.ndarray, np.ndarr
     if block.missing is not None or not block.valid.all():
         kept = np.broadcast_to(block.valid[..., None], (*block.valid.shape, len(block.bands)))
         kept = kept.copy() if block.missing is None else kept & ~block.missing
-    return block.whitened(_in_turn), kept
+    if block.missing is None or block.noise.is_diagonal:
+        return block.whitened(_in_turn), kept
+    assert kept is not None
+    # A whitened band is a mixture of bands; where missing ones have a notable part in it, so is it.
+    share = np.square(block.noise.inverse_factor * block.noise.std)
+    kept = kept & ((block.missing.astype(np.float64) @ share.T) < NOTABLE)
+    return np.where(kept, block.bridged().whitened(_in_turn), 0.0), kept
 
 
 def _in_turn(function, items, done=None) -> list:  # type: ignore[no-untyped-def]

@@ -6,7 +6,7 @@ import numpy as np
 
 from sigmacube.core.validity import partly_valid
 
-__all__ = ["whole_spectra"]
+__all__ = ["stands_out", "whole_spectra"]
 
 # Where values are taken from: not next door, or differences of neighbours would vanish.
 SHIFTS = [(0, 2), (2, 0), (0, -2), (-2, 0), (2, 2), (-2, -2), (0, 3), (3, 0), (0, -3), (-3, 0)]
@@ -48,7 +48,7 @@ def whole_spectra(
     if missing is not None:
         there = there & ~missing
     if impulses:
-        there = there & ~_stands_out(part, there)
+        there = there & ~stands_out(part, there)
     filled, found = np.where(there, part, 0.0), there.copy()
     for rows, cols in SHIFTS:
         source, known = (_shifted(array, rows, cols) for array in (part, there))
@@ -71,7 +71,7 @@ def _shifted(array: np.ndarray, rows: int, cols: int) -> np.ndarray:
     return moved
 
 
-def _stands_out(values: np.ndarray, there: np.ndarray) -> np.ndarray:
+def stands_out(values: np.ndarray, there: np.ndarray) -> np.ndarray:
     """Return elements far from the median of the 3 × 3 pixels around them, in their band."""
     from scipy.ndimage import median_filter
 
