@@ -3,10 +3,10 @@
 Usage: python benchmarks/honesty.py [--only PART ...] [--again] [--prior NAME]
                                     [--data FOLDER] [--json FILE] [--page FILE]
 
-Every case is a noise-free scene of a fixed list, observed through one kind of noise. It is denoised
-with defaults, its noise unknown; how often 50 and 95 % intervals hold the truth is compared with the
-verdict of a hold-out check, which knows the observed values alone. A case is right when 95 % covers
-.93–.97 and 50 % covers .45–.56.
+Every case is a noise-free scene of a fixed list, observed through one kind of noise. It is
+denoised with defaults, its noise unknown; how often 50 and 95 % intervals hold the truth is
+compared with the verdict of a hold-out check, which knows the observed values alone. A case is
+right when 95 % covers .93–.97 and 50 % covers .45–.56.
 
 Real scenes have no truth: each is denoised by low-rank windows first (`prior=None`), which keep its
 texture, and what comes out is observed anew, with noise in units of what was estimated on the real
@@ -27,11 +27,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from pages import markdown, put_tables
 from scipy.ndimage import correlate1d
 from scipy.special import ndtri
 
 import sigmacube as sc
+from pages import markdown, put_tables
 from sigmacube import synthetic
 
 HERE = Path(__file__).parent
@@ -117,7 +117,7 @@ def stripes(factor: float, share: float = 1.0, axis: int = 1) -> Regime:
 
 
 def poisson(floor: float, factor: float = 1.0) -> Regime:
-    """Variance that grows with the signal, from a floor at zero signal; std at the mean spectrum."""
+    """Let the variance grow with the signal, from a floor; std holds at the mean spectrum."""
 
     def observe(truth: Truth, std: Std, rng: Rng) -> np.ndarray:
         relative = truth / truth.mean(axis=(0, 1))
@@ -179,7 +179,7 @@ def missing(share: float) -> Regime:
 
 
 def hole(side: int) -> Regime:
-    """A square without any value in three quarters of the bands."""
+    """Leave out a square in three quarters of the bands."""
 
     def observe(truth: Truth, std: Std, rng: Rng) -> np.ndarray:
         noisy = gaussian(truth, std, rng)
@@ -191,7 +191,7 @@ def hole(side: int) -> Regime:
 
 
 def bands_partly_missing(truth: Truth, std: Std, rng: Rng) -> np.ndarray:
-    """A fifth of the bands is there in one half of the scene only."""
+    """Leave out a fifth of the bands in one half of the scene."""
     noisy = gaussian(truth, std, rng)
     start = int(rng.integers(0, truth.shape[2] * 4 // 5))
     noisy[: truth.shape[0] // 2, :, start : start + truth.shape[2] // 5] = np.nan

@@ -8,10 +8,15 @@ from typing import Any
 
 import numpy as np
 
+from sigmacube.core.errors import SpectralCovariance
+from sigmacube.core.stored import ModelArrays
 from sigmacube.core.whitening import Noise
+from sigmacube.core.windows import Span, WindowGrid
 
 __all__ = ["ErrorsInUnits"]
 
+# Directions whose eigenvalue is below this share of the largest are left out of the low-rank form.
+NEGLIGIBLE = 1e-10
 Weights = np.ndarray | Mapping[tuple[int, int, int], float]
 
 
@@ -35,6 +40,8 @@ class ErrorsInUnits:
     """(row, col) factor of every pixel on its noise; None where all are alike."""
     band_scale: np.ndarray | None = None
     """(bands of the cube,) factor of a calibration on the standard deviation; None for none."""
+    grid: WindowGrid | None = None
+    """Windows of the whole scene, where the model can be stored."""
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -47,6 +54,16 @@ class ErrorsInUnits:
         previous = 1.0 if self.band_scale is None else self.band_scale
         return replace(self, band_scale=factors * previous)
 
+    def to_arrays(self, rows: Span | None = None, cols: Span | None = None) -> ModelArrays:
+        """Return what is kept in a file: the rows and columns of the scene that it knows."""
+        from sigmacube.core.spatial.storage import to_arrays
+
+        assert self.grid is not None
+        top, left = self.white.box.top, self.white.box.left
+        height, width, _ = self.shape
+        span = (rows or (top, top + height), cols or (left, left + width))
+        return to_arrays(self, self.grid, span)
+
     def functional_covariance(self, weights: Sequence[Weights]) -> np.ndarray:
         """Return the (n, n) covariance of Σ weights · estimate for several sets of weights."""
         covariance: np.ndarray = self.white.functional_covariance([self._white(w) for w in weights])
@@ -57,9 +74,22 @@ class ErrorsInUnits:
         scale = 1.0 if self.pixel_scale is None else self.pixel_scale[row, col] ** 2
         return self._expanded(self.white.spectral_covariance(row, col) * scale)
 
-    def region_covariance(self, weights: np.ndarray) -> np.ndarray:
+    def region_covariance(self, weights: np.ndarray) -> SpectralCovariance:
         """Return the error covariance of Σ weights · spectrum, weights (row, col)."""
-        return self._expanded(self.white.region_covariance(self._on_pixels(weights)))
+        white = self.white.region_covariance(self._on_pixels(weights))
+        values, vectors = np.linalg.eigh(white)
+        share = max(float(values[0]), 0.0)  # that of most directions: those outside the subspace
+        order = np.flatnonzero(values - share > NEGLIGIBLE * values[-1])[::-1]
+        noise = (
+            np.square(self.noise.std) if self.noise.is_diagonal else np.asarray(self.noise.value)
+        )
+        found = SpectralCovariance(
+            np.full(len(values), share),
+            noise,
+            self.noise.unwhiten(vectors[:, order].T).T,
+            values[order] - share,
+        ).expand(self.bands, self.n_bands)
+        return found if self.band_scale is None else found.scaled(self.band_scale)
 
     def band_covariance(
         self, first: np.ndarray, second: np.ndarray, workers: int | None = None
@@ -103,9 +133,13 @@ class ErrorsInUnits:
 
     def _rows(self, combinations: np.ndarray) -> np.ndarray:
         """Return combinations (n, bands of the cube) as (n, whitened bands)."""
+        combinations = np.asarray(combinations, dtype=np.float64)
+        absent = np.setdiff1d(np.arange(self.n_bands), self.bands)
+        if np.any(combinations[:, absent]):
+            raise ValueError("Invalid combination: it has a weight on a band without data.")
         if self.band_scale is not None:
             combinations = combinations * self.band_scale
-        return self.noise.weights_to_white(np.asarray(combinations)[:, self.bands])
+        return self.noise.weights_to_white(combinations[:, self.bands])
 
     def _white(self, weights: Weights) -> Weights:
         """Return weights on the cube as weights on whitened bands."""

@@ -17,13 +17,28 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 
 from sigmacube.core.errors import ErrorModel
+from sigmacube.core.windows import WindowGrid
 
-__all__ = ["KINDS", "ArraySpec", "ModelArrays", "StoredErrors", "reader_of"]
+__all__ = ["KINDS", "ArraySpec", "ModelArrays", "StoredErrors", "is_packed", "reader_of"]
 
 Span = tuple[int, int]
 
 #: Where each kind of error model is read, as ``module:class``.
-KINDS = {"windows": "sigmacube.core.lowrank.storage:StoredFactors"}
+KINDS = {
+    "windows": "sigmacube.core.lowrank.storage:StoredFactors",
+    "spatial": "sigmacube.core.spatial.storage:StoredSpatialErrors",
+}
+
+
+def is_packed(dim: str) -> bool:
+    """Tell whether parts follow one another along a dimension: one called component something.
+
+    Examples
+    --------
+    >>> is_packed("component"), is_packed("component_window_0"), is_packed("row")
+    (True, True, False)
+    """
+    return dim.split("_")[0] == "component"
 
 
 @dataclass(frozen=True)
@@ -32,13 +47,13 @@ class ArraySpec:
 
     dims: tuple[str, ...]
     """Names of its dimensions. Those that `ModelArrays.places` names lie side by side in the whole
-    scene, the first one of others may be ``component``: parts follow one another."""
+    scene; the first one of others may be packed (see `is_packed`): parts follow one another."""
     dtype: str
     about: str
     fill: float = 0.0
     """Value in parts that do not have this array, where others do."""
     counts: bool = False
-    """Whether values are positions along ``component``, counted from the start of the part."""
+    """Whether values are positions along ``component``, counted from the part's first."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,6 +120,15 @@ class StoredErrors(Protocol):
 
     def bytes_in_memory(self) -> float:
         """Return what the whole model takes in memory while a product is made with it."""
+        ...
+
+    @property
+    def grid(self) -> WindowGrid:
+        """The windows that tiles of products are cut along."""
+        ...
+
+    def product_bytes(self, tile: tuple[int, int], count: int) -> float:
+        """Return what the model of a tile takes while ``count`` covariances of bands are found."""
         ...
 
 

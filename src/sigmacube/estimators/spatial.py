@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
 
 from sigmacube.core.errors_in_units import ErrorsInUnits
-from sigmacube.core.parallel import ParallelMap
+from sigmacube.core.parallel import ParallelMap, in_turn
 from sigmacube.core.progress import Progress
-from sigmacube.core.spatial import SpatialModel, SpatialPart, smooth_region, survey
+from sigmacube.core.spatial import SpatialModel, SpatialPart, smooth_region
+from sigmacube.core.spatial import survey as survey_subspace
 from sigmacube.estimators import Region
-from sigmacube.scene import Scene, SceneBlock
 from sigmacube.settings import Settings
+from sigmacube.survey import Scene, SceneBlock, Survey
 
 __all__ = ["SpatialEstimator"]
 
@@ -23,6 +26,8 @@ Span = tuple[int, int]
 SMALL = 0.4
 # Share of missing values in a whitened band, as variance, from which on it counts as missing.
 NOTABLE = 0.01
+# Maps over windows and rows that a region takes: fits, two averages, variance.
+ROUNDS = 4
 
 
 @dataclass(frozen=True)
@@ -34,24 +39,33 @@ class SpatialEstimator:
     @property
     def sets_aside(self) -> bool:
         """Whether elements may be set aside as outliers."""
-        return self.settings.solver_name == "robust"
+        return self.settings.solver == "robust"
+
+    @property
+    def lists_unexplained(self) -> bool:
+        """Whether pixels that no window explains are looked for: beside σ."""
+        return self.settings.uncertainty
+
+    def noise_power(self, survey: Survey) -> np.ndarray | None:
+        """Return the power of the noise by spatial frequency of a window; None for white noise."""
+        power = np.asarray(survey.learnt["noise_power_0"])
+        return None if np.all(power == 1) else power
 
     @property
     def windows(self) -> tuple[tuple[int, int], ...]:
         """(size, step) of the larger and of the smaller windows."""
         window, step = self.settings.window, self.settings.step
-        if not isinstance(window, int) or not isinstance(step, int):
-            raise ValueError(
-                f"Invalid window {window} and step {step} with prior='spatial'. They must be whole "
-                "numbers; windows that differ by axis belong to prior=None."
-            )
+        assert isinstance(window, int)  # `Settings` refuses others
+        assert isinstance(step, int)
         small = max(round(SMALL * window), 2)
         return (window, step), (small, max(step // 2, 1))
 
     def learn(self, scene: Scene, run: ParallelMap, *, whole: bool) -> Mapping[str, np.ndarray]:
         """Return what the whole scene knows: subspace, noise in space, size of errors."""
         shape = (*scene.survey.shape[:2], len(scene.survey.bands))
-        return survey(partial(_white, scene), shape, windows=self.windows, run=run).to_arrays()
+        return survey_subspace(
+            partial(_white, scene), shape, windows=self.windows, run=run
+        ).to_arrays()
 
     def needs(self, scene: Scene) -> list[tuple[slice, slice]]:
         """Return the blocks that `learn` reads: the scene."""
@@ -77,11 +91,40 @@ class SpatialEstimator:
     ) -> Region:
         """Return the result for some rows and columns, to the bit that of the whole scene."""
         model = SpatialModel.from_arrays(dict(scene.survey.learnt))
+        if progress is not None:
+            axes = (scene.survey.grid.rows, scene.survey.grid.cols)
+            ends = [axis.windows_over(*span) for axis, span in zip(axes, (rows, cols), strict=True)]
+            total = math.prod(stop - first for first, stop in ends)
+            run = Reporting(run, progress, total)
         part = smooth_region(
             partial(_white, scene), model, rows, cols, run=run,
             uncertainty=self.settings.uncertainty,
         )  # fmt: skip
-        return _region(scene, model, part, rows, cols)
+        if progress is not None:
+            progress(total, total)
+        return _region(scene, part, rows, cols)
+
+
+@dataclass(eq=False)
+class Reporting:
+    """A map that tells how far the rounds of a region are, in windows."""
+
+    run: ParallelMap
+    progress: Progress
+    total: int
+    rounds: int = 0
+
+    def __call__(self, function: Callable[[Any], Any], items: Iterable, done: Any = None) -> list:
+        """Map a function; each of the first three rounds is a part of the way."""
+        items = list(items)
+
+        def tell(ready: int) -> None:
+            share = (self.rounds + ready / max(len(items), 1)) / ROUNDS
+            self.progress(min(int(share * self.total), self.total - 1), self.total)
+
+        results = self.run(function, items, tell)
+        self.rounds += 1
+        return results
 
 
 def _white(scene: Scene, rows: slice, cols: slice) -> tuple[np.ndarray, np.ndarray | None]:
@@ -92,47 +135,53 @@ def _white(scene: Scene, rows: slice, cols: slice) -> tuple[np.ndarray, np.ndarr
         kept = np.broadcast_to(block.valid[..., None], (*block.valid.shape, len(block.bands)))
         kept = kept.copy() if block.missing is None else kept & ~block.missing
     if block.missing is None or block.noise.is_diagonal:
-        return block.whitened(_in_turn), kept
+        return block.whitened(in_turn), kept
     assert kept is not None
     # A whitened band is a mixture of bands; where missing ones have a notable part in it, so is it.
     share = np.square(block.noise.inverse_factor * block.noise.std)
     kept = kept & ((block.missing.astype(np.float64) @ share.T) < NOTABLE)
-    return np.where(kept, block.bridged().whitened(_in_turn), 0.0), kept
+    return np.where(kept, block.bridged().whitened(in_turn), 0.0), kept
 
 
-def _in_turn(function, items, done=None) -> list:  # type: ignore[no-untyped-def]
-    return [function(item) for item in items]
-
-
-def _region(scene: Scene, model: SpatialModel, part: SpatialPart, rows: Span, cols: Span) -> Region:
+def _region(scene: Scene, part: SpatialPart, rows: Span, cols: Span) -> Region:
     """Return a part in the units of the data."""
     survey = scene.survey
     block = scene.load(slice(*rows), slice(*cols))
-    noise_std = block.std_of_elements()
     errors = None
     if part.errors is not None:
         errors = ErrorsInUnits(
-            part.errors, survey.model, survey.bands, survey.shape[2], block.pixel_scale
-        )
-    grid = survey.grid
-    ranks = np.zeros(grid.shape[:2], dtype=np.int64)
-    i, j, r = part.ranks[0].T
-    ranks[i, j] = r
+            part.errors, survey.model, survey.bands, survey.shape[2], block.pixel_scale,
+            grid=survey.grid,
+        )  # fmt: skip
+    windows = survey.grid.rows.windows_over(*rows), survey.grid.cols.windows_over(*cols)
+    ranks, ratio = _window_maps(part, windows)
     return Region(
         estimate=block.to_output(survey.model.unwhiten(part.estimate)),
-        std=_std(block, part, errors),
+        std=_std(block, part),
         errors=errors,
         errors_origin=(rows[0], cols[0]),
-        grid=grid,
+        grid=survey.grid.part(*windows),
         ranks=ranks,
-        residual_ratio=np.full(ranks.shape, np.nan),
-        noise_std=noise_std,
+        residual_ratio=ratio,
+        noise_std=block.std_of_elements(),
         noise_scale=block.pixel_scale,
-        unexplained=np.array(part.unexplained, dtype=np.int64).reshape(-1, 2),
+        unexplained=None if errors is None else np.array(part.unexplained, int).reshape(-1, 2),
     )
 
 
-def _std(block: SceneBlock, part: SpatialPart, errors: ErrorsInUnits | None) -> np.ndarray | None:
+def _window_maps(part: SpatialPart, windows: tuple[Span, Span]) -> tuple[np.ndarray, np.ndarray]:
+    """Return rank and residual ratio of the larger windows over a region."""
+    (top, bottom), (left, right) = windows
+    ranks = np.zeros((bottom - top, right - left), dtype=np.int64)
+    ratio = np.full(ranks.shape, np.nan)
+    i, j, rank = part.ranks[0].T
+    mine = (i >= top) & (i < bottom) & (j >= left) & (j < right)
+    ranks[i[mine] - top, j[mine] - left] = rank[mine]
+    ratio[i[mine] - top, j[mine] - left] = part.residual_ratio[0][mine]
+    return ranks, ratio
+
+
+def _std(block: SceneBlock, part: SpatialPart) -> np.ndarray | None:
     """Return the standard deviation in the units of the data."""
     if part.variance is None or part.errors is None:
         return None

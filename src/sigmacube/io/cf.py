@@ -92,12 +92,30 @@ def from_result(result: DenoisedCube, correlation: ErrorCorrelation | None = Non
     if result.noise_scale is not None:
         about = {"long_name": "factor of every pixel on the noise", "units": "1"}
         dataset["noise_scale"] = ((dims.row, dims.col), result.noise_scale, about)
+    if result.noise_power is not None:
+        about = {"long_name": "power of the noise by spatial frequency of a window", "units": "1"}
+        dataset["noise_power"] = (("frequency_row", "frequency_col"), result.noise_power, about)
+    if result.unexplained is not None:
+        dataset["unexplained"] = _unexplained(result, dims)
     if metadata.get("fwhm") is not None and len(metadata["fwhm"]) == result.estimate.shape[2]:
         about = {"long_name": "full width at half maximum of the band", "units": "nm"}
         dataset["fwhm"] = (dims.band, np.asarray(metadata["fwhm"], dtype=float), about)
     if "xarray" not in metadata:
         _add_place(dataset, metadata, dims, name)
     return dataset
+
+
+def _unexplained(result: DenoisedCube, dims: _Dims) -> xr.Variable:
+    """Return a map of the pixels whose spectrum no window explains."""
+    flags = np.zeros(result.estimate.shape[:2], dtype=np.int8)
+    flags[tuple(np.asarray(result.unexplained).T)] = 1
+    about = {
+        "long_name": "pixels whose spectrum no window explains: kept, with a larger std",
+        "standard_name": "quality_flag",
+        "flag_values": np.array([0, 1], dtype=np.int8),
+        "flag_meanings": "explained unexplained",
+    }
+    return xr.Variable((dims.row, dims.col), flags, about)
 
 
 def layout(
@@ -181,6 +199,8 @@ def _estimate_attributes(result: DenoisedCube, name: str) -> dict[str, Any]:
         attrs["unc_comps"] = [f"{name}_uncertainty"]
     if result.rejected is not None:
         attached.append("rejected")
+    if result.unexplained is not None:
+        attached.append("unexplained")
     attrs["ancillary_variables"] = " ".join(attached)
     return attrs
 
@@ -332,7 +352,7 @@ def _add_place(dataset: xr.Dataset, metadata: Mapping[str, Any], dims: _Dims, na
         mapping = crs.cf_grid_mapping(wkt, transform)
         dataset["spatial_ref"] = ((), np.int32(0), mapping)
         if wkt:
-            for variable in (name, f"{name}_uncertainty", "rejected"):
+            for variable in (name, f"{name}_uncertainty", "rejected", "unexplained"):
                 if variable in dataset:
                     dataset[variable].attrs["grid_mapping"] = "spatial_ref"
     _add_location(dataset, metadata.get("location") or {}, dims)
@@ -448,12 +468,20 @@ def to_result(dataset: xr.Dataset, header: Header, pixels: slice = slice(None)) 
         ranks=dataset["rank"].values,
         noise=header.noise,
         residual_ratio=dataset["residual_ratio"].values,
-        noise_scale=dataset["noise_scale"].values if "noise_scale" in dataset else None,
+        noise_power=_optional(dataset, "noise_power"),
+        noise_scale=_optional(dataset, "noise_scale"),
         rejected=cubes["rejected"].astype(bool) if "rejected" in cubes else None,
+        unexplained=np.argwhere(dataset["unexplained"].values)
+        if "unexplained" in dataset
+        else None,
         wavelengths=header.wavelengths,
         metadata=header.metadata,
         settings=header.settings,
     )
+
+
+def _optional(dataset: xr.Dataset, name: str) -> np.ndarray | None:
+    return dataset[name].values if name in dataset else None
 
 
 def cube_names(name: str) -> dict[str, str]:

@@ -7,6 +7,7 @@ else is needed to read them. Files of the first release have no kind: they hold 
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sigmacube.core.stored import ArraySpec, ModelArrays, StoredErrors, reader_of
+from sigmacube.core.stored import ArraySpec, ModelArrays, StoredErrors, is_packed, reader_of
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -74,7 +75,8 @@ def pack(parts: Callable[[], Iterator[ModelArrays]], create: Create) -> str:
         name: create(f"{PREFIX}{name}", shape, _chunks(specs[name], shape, plan), specs[name])
         for name, shape in plan.shapes.items()
     }
-    begin, once = 0, set()
+    begin: Counter[str] = Counter()
+    once = set()
     for part in parts():
         for name, target in targets.items():
             spec = specs[name]
@@ -87,10 +89,10 @@ def pack(parts: Callable[[], Iterator[ModelArrays]], create: Create) -> str:
                 continue
             if name in part.shapes:
                 values = part.arrays[name]
-                target[key] = values + begin if spec.counts else values
+                target[key] = values + begin["component"] if spec.counts else values
             else:
                 target[key] = np.full(size, spec.fill, dtype=spec.dtype)
-        begin += _components(part, specs)
+        begin.update(_packed(part, specs))
     return json.dumps({"kind": plan.kind, "layout": LAYOUTS[-1], **plan.about})
 
 
@@ -108,47 +110,55 @@ class _Plan:
 def _plan(parts: Iterator[ModelArrays]) -> _Plan:
     """Return the arrays of a whole scene from the shapes of its parts."""
     shapes: dict[str, tuple[int, ...]] = {}
-    components = 0
+    packed: Counter[str] = Counter()
     for part in parts:
         specs = reader_of(part.kind).arrays
-        components += _components(part, specs)
+        packed.update(_packed(part, specs))
         for name, shape in part.shapes.items():
             shapes[name] = tuple(
                 part.places[dim][2] if dim in part.places else size
                 for dim, size in zip(specs[name].dims, shape, strict=True)
             )
     shapes = {
-        name: (components, *shape[1:]) if specs[name].dims[0] == "component" else shape
+        name: tuple(
+            packed.get(dim, size) for dim, size in zip(specs[name].dims, shape, strict=True)
+        )
         for name, shape in shapes.items()
     }
     return _Plan(part.kind, part.about, shapes, frozenset(part.places))
 
 
-def _components(part: ModelArrays, specs: Mapping[str, ArraySpec]) -> int:
-    """Return how many components a part has."""
-    return next((shape[0] for name, shape in part.shapes.items()
-                 if specs[name].dims[0] == "component"), 0)  # fmt: skip
+def _packed(part: ModelArrays, specs: Mapping[str, ArraySpec]) -> dict[str, int]:
+    """Return how long a part is along each packed dimension."""
+    return {
+        dim: size
+        for name, shape in part.shapes.items()
+        for dim, size in zip(specs[name].dims, shape, strict=True)
+        if is_packed(dim)
+    }
 
 
 def _place(
-    spec: ArraySpec, part: ModelArrays, whole: tuple[int, ...], begin: int
+    spec: ArraySpec, part: ModelArrays, whole: tuple[int, ...], begin: Mapping[str, int]
 ) -> tuple[tuple[slice, ...], bool]:
     """Return where a part's array goes in the whole, and whether every part has its own."""
     key = []
+    packed = _packed(part, reader_of(part.kind).arrays)
     for dim, size in zip(spec.dims, whole, strict=True):
-        if dim == "component":
-            key.append(slice(begin, begin + _components(part, reader_of(part.kind).arrays)))
+        if is_packed(dim):
+            first = begin.get(dim, 0)
+            key.append(slice(first, first + packed.get(dim, 0)))
         elif dim in part.places:
             key.append(slice(*part.places[dim][:2]))
         else:
             key.append(slice(0, size))
-    own = any(dim == "component" or dim in part.places for dim in spec.dims)
+    own = any(is_packed(dim) or dim in part.places for dim in spec.dims)
     return tuple(key), own
 
 
 def _chunks(spec: ArraySpec, shape: tuple[int, ...], plan: _Plan) -> tuple[int, ...]:
     longest = [
-        _COMPONENTS if dim == "component" else _IN_SCENE if dim in plan.placed else _ELSE
+        _COMPONENTS if is_packed(dim) else _IN_SCENE if dim in plan.placed else _ELSE
         for dim in spec.dims
     ]
     return tuple(max(min(size, most), 1) for size, most in zip(shape, longest, strict=True))

@@ -94,12 +94,15 @@ class _Rasters(ABC):
         if not document["cuts_bands"]:
             ranks, ratio = ranks[:, :, 0], ratio[:, :, 0]
         pixel = source.block(slice(0, 1), slice(0, 1))[0]
+        power, odd = document.get("noise_power"), document.get("unexplained")
         return DenoisedCube(
             estimate=pixel,
             std=pixel if document["uncertainty"] else None,
             ranks=ranks.astype(np.int32),
             noise=float(noise) if noise.ndim == 0 else noise,
             residual_ratio=np.ascontiguousarray(ratio),
+            noise_power=None if power is None else np.asarray(power),
+            unexplained=None if odd is None else np.asarray(odd, dtype=np.int64).reshape(-1, 2),
             wavelengths=source.wavelengths,
             metadata=document["metadata"],
             settings=document["settings"],
@@ -134,6 +137,8 @@ def _document(result: DenoisedCube, version: str) -> dict[str, Any]:
         "settings": dict(result.settings),
         "metadata": {k: v for k, v in result.metadata.items() if k not in NOT_TEXT},
         "noise": result.noise,
+        "noise_power": result.noise_power,
+        "unexplained": None if result.unexplained is None else np.asarray(result.unexplained),
         "uncertainty": result.std is not None,
         "rejected": result.rejected is not None,
         "cuts_bands": result.ranks.ndim == 3,

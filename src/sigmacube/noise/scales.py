@@ -9,8 +9,8 @@ from sigmacube.noise.sample import NoiseSample
 
 __all__ = ["scales", "smooth_directions"]
 
-# Eigenvalues of noise and offsets reach as far below the middle as above it. Signal reaches further;
-# a few directions of it have neighbours of opposite sign.
+# Eigenvalues of noise and offsets reach as far below the middle as above it. Signal reaches
+# further; a few directions of it have neighbours of opposite sign.
 BEYOND, FEW = 1.3, 2
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from sigmacube import io
+from sigmacube.estimators import estimator
 from sigmacube.io import cf
 from sigmacube.io.atomic import commit, remove
 from sigmacube.io.error_models import creating
@@ -164,7 +165,9 @@ def _result(job: Job) -> DenoisedCube:
         std=cubes.get("std"),
         ranks=maps["ranks"],
         noise=survey.noise,
+        noise_power=estimator(job.settings).noise_power(survey),
         noise_scale=maps.get("noise_scale"),
+        unexplained=maps.get("unexplained"),
         residual_ratio=maps["residual_ratio"],
         rejected=cubes.get("rejected"),
         wavelengths=source.wavelengths,
@@ -179,13 +182,17 @@ def window_maps(job: Job, records: Iterable[Mapping[str, np.ndarray]]) -> dict[s
     grid = job.survey.grid
     shape = grid.shape if len(grid.bands) > 1 else grid.shape[:2]
     maps = {"ranks": np.zeros(shape, dtype=np.int64), "residual_ratio": np.full(shape, np.nan)}
-    if job.survey.signal_noise is not None:
-        maps["noise_scale"] = np.ones(job.survey.shape[:2])
+    scale = np.ones(job.survey.shape[:2])
+    listed, rest = [], {}
     for tile, record in zip(job.tiles, records, strict=True):
         rows, cols = tile.windows(grid)
         for name, whole in maps.items():
-            if name == "noise_scale":
-                whole[tile.slices] = record[name]
-            else:
-                whole[slice(*rows), slice(*cols)] = record[name]
-    return maps
+            whole[slice(*rows), slice(*cols)] = record[name]
+        if "noise_scale" in record:
+            scale[tile.slices] = record["noise_scale"]
+            rest["noise_scale"] = scale
+        if "unexplained" in record:
+            listed.append(record["unexplained"])
+    if listed:
+        rest["unexplained"] = np.unique(np.concatenate(listed), axis=0)
+    return maps | rest

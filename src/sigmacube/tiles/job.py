@@ -239,9 +239,9 @@ def compute_tile(place: str, number: int, threads: int = 1) -> int:
 def _own_windows(job: Job, tile: Tile, part: Region) -> dict[str, np.ndarray]:
     """Return maps of the windows that start inside the tile, and of its pixels' noise."""
     here = tile.windows_in(job.survey.grid, part.grid)
-    scale = {} if part.noise_scale is None else {"noise_scale": part.noise_scale}
+    more = {"noise_scale": part.noise_scale, "unexplained": part.unexplained}
     return {
-        **scale,
+        **{name: array for name, array in more.items() if array is not None},
         "ranks": part.ranks[here],
         "residual_ratio": part.residual_ratio[here],
     }

@@ -19,10 +19,10 @@ from sigmacube.estimators import estimator
 from sigmacube.io.dataarray import dataarray_mask, describe
 from sigmacube.pipeline import denoise_region, survey_scene
 from sigmacube.result import DenoisedCube
-from sigmacube.scene import Scene
 from sigmacube.settings import Settings
 from sigmacube.survey import (
     Presence,
+    Scene,
     SettledNoise,
     Source,
     Survey,
@@ -74,6 +74,7 @@ def denoise_lazily(
     filled[survey.bands] = True
     result = DenoisedCube(
         noise=survey.noise,
+        noise_power=estimator(settings).noise_power(survey),
         wavelengths=wavelengths,
         metadata=metadata,
         settings=survey.record(),
@@ -88,10 +89,10 @@ def _computed(result: DenoisedCube, delayed: Any) -> DenoisedCube:
     """Return one tile of a result, computed."""
     import dask
 
-    estimate, std, ranks, ratio, scale, _ = dask.compute(*delayed)
+    estimate, std, ranks, ratio, scale, _, odd = dask.compute(*delayed)
     return replace(
         result, estimate=estimate, std=std, ranks=ranks, residual_ratio=ratio, noise_scale=scale,
-        rejected=None, filled_bands=None, typical=None,
+        rejected=None, unexplained=np.argwhere(odd), filled_bands=None, typical=None,
     )  # fmt: skip
 
 
@@ -175,7 +176,7 @@ def _survey(blocks: _Blocks, noise: Any, settings: Settings) -> Survey:
     presence = reduce(Presence.joined, found)
     bare = Survey(shape, presence, settled, settings)
     regions = estimator(settings).needs(Scene(blocks, bare))
-    if settings.solver_name == "robust":
+    if settings.solver == "robust":
         regions = [(slice(0, shape[0]), slice(0, shape[1]))]  # stripes run through all of it
     task = blocks.call(_take_survey, regions or whole[:1], settled, settings, presence)
     survey: Survey = dask.compute(task)[0]
@@ -183,8 +184,7 @@ def _survey(blocks: _Blocks, noise: Any, settings: Settings) -> Survey:
 
 
 def _settle(source: Source, noise: Any, settings: Settings) -> SettledNoise:
-    robust = settings.solver_name == "robust"
-    return settle_noise(source, noise, settings, workers=1, impulses=robust)
+    return settle_noise(source, noise, settings, workers=1)
 
 
 def _look(source: Source, region: Region) -> Presence:
@@ -198,7 +198,7 @@ def _take_survey(source: Source, noise: Any, settings: Settings, presence: Prese
 
 def _delayed_tile(blocks: _Blocks, survey: Survey, tile: Tile) -> Any:
     region = estimator(survey.settings).extent(Scene(blocks, survey), tile.rows, tile.cols)
-    return blocks.call(_solve_tile, [region], survey, tile, nout=6)
+    return blocks.call(_solve_tile, [region], survey, tile, nout=7)
 
 
 def _solve_tile(source: Source, survey: Survey, tile: Tile) -> tuple[Any, ...]:
@@ -209,7 +209,10 @@ def _solve_tile(source: Source, survey: Survey, tile: Tile) -> tuple[Any, ...]:
     rejected = part.left_out
     if rejected is None:
         rejected = np.zeros(part.estimate.shape, dtype=bool)
-    return part.estimate, part.std, *windows, part.noise_scale, rejected
+    odd = np.zeros(part.estimate.shape[:2], dtype=bool)
+    if part.unexplained is not None:
+        odd[tuple((part.unexplained - (tile.rows[0], tile.cols[0])).T)] = True
+    return part.estimate, part.std, *windows, part.noise_scale, rejected, odd
 
 
 def _assembled(
@@ -238,12 +241,14 @@ def _assembled(
         return da.concatenate(lines, axis=0)
 
     bands = survey.shape[2:]
-    scaled, aside = survey.signal_noise is not None, estimator(survey.settings).sets_aside
+    scaled, chosen = survey.signal_noise is not None, estimator(survey.settings)
+    looked = chosen.lists_unexplained
     return {
         "estimate": joined(0, output, False, bands),
         "std": joined(1, output, False, bands) if survey.settings.uncertainty else None,
         "ranks": joined(2, np.int64, True, layers),
         "residual_ratio": joined(3, np.float64, True, layers),
         "noise_scale": joined(4, np.float64, False, ()) if scaled else None,
-        "rejected": joined(5, bool, False, bands) if aside else None,
+        "rejected": joined(5, bool, False, bands) if chosen.sets_aside else None,
+        "unexplained": da.argwhere(joined(6, bool, False, ())) if looked else None,
     }

@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 
 from sigmacube.core.lowrank.covariance import batch_side
-from sigmacube.core.lowrank.storage import StoredFactors
 from sigmacube.core.progress import Progress
 from sigmacube.core.windows import Axis, WindowGrid
 from sigmacube.io import product as files
@@ -112,15 +111,14 @@ def product_file(
     if (index is None) + (centres is None) + (aggregate is None) == 3:
         raise ValueError("Invalid request: give an index, centres with fwhm, or aggregate.")
     with open_result(source) as opened:
-        grid = _windows(opened).grid
+        grid = opened.known_errors().grid
         _check_aggregate(grid, aggregate)
         make = _maker(opened, index, centres, fwhm, aggregate, tolerance, workers)
         if tile is None or memory is not None:
             budget = parse_memory(DEFAULT_MEMORY if memory is None else memory)
-            told = f"rank {int(_windows(opened).ranks.max())}"
             count = _covariances(opened, index, centres)
             needs = partial(product_memory, opened, count)
-            sides = largest_tile(grid, needs, budget, told=told)
+            sides = largest_tile(grid, needs, budget, told=f"{count} covariances")
         if tile is not None:
             sides = parse_tile(tile)
         store = output.with_name(f".{output.name}.{secrets.token_hex(4)}.partial.zarr")
@@ -152,24 +150,11 @@ def product_memory(opened: ResultFile, count: int, tile: tuple[int, int]) -> flo
     tile
         (rows, cols).
     """
-    stored = _windows(opened)
-    grid, rank = stored.grid, max(int(stored.ranks.max(initial=1)), 1)
-    sides, counts = [], []
-    for axis, side in zip((grid.rows, grid.cols), tile, strict=True):
-        span = min(side + 2 * (axis.size - 1), axis.length)
-        sides.append(span)
-        counts.append(min((span - axis.size) // axis.step + 2, len(axis)))
-    pixels, windows = sides[0] * sides[1], counts[0] * counts[1] * grid.shape[2]
-    window = grid.rows.size * grid.cols.size
-    factors = windows * (rank * (window + grid.bands.size) + 2 * window) * 8
-    cubes = pixels * (opened.shape[2] * 48 + count * 24)
-    maps = stored.ranks.size * 24
-    in_block = min(windows, (9 * grid.rows.size // grid.rows.step + 2)
-                   * (9 * grid.cols.size // grid.cols.step + 2) * grid.shape[2])  # fmt: skip
-    lines = (grid.rows.reach + 1) * (2 * grid.cols.reach + 1)
-    pairs = in_block * lines * (rank**2 + 2 * count) * 4
-    copies = in_block * (rank * (window + grid.bands.size) * 12 + 3 * window * 8)
-    return factors * 1.5 + cubes + maps + pairs + copies
+    stored = opened.known_errors()
+    axes = (stored.grid.rows, stored.grid.cols)
+    sides = [min(n + 2 * (axis.size - 1), axis.length) for n, axis in zip(tile, axes, strict=True)]
+    cubes = sides[0] * sides[1] * (opened.shape[2] * 48 + count * 24)
+    return stored.product_bytes(tile, count) + cubes
 
 
 @dataclass(frozen=True)
@@ -184,13 +169,6 @@ class _Place:
         """Return these pixels in a part of the result that starts at ``origin``."""
         (top, side), rows, cols = origin, self.rows, self.cols
         return slice(rows[0] - top, rows[1] - top), slice(cols[0] - side, cols[1] - side)
-
-
-def _windows(opened: ResultFile) -> StoredFactors:
-    """Return the window factors of a result."""
-    stored = opened.known_errors()
-    assert isinstance(stored, StoredFactors)
-    return stored
 
 
 def _check_aggregate(grid: WindowGrid, size: int | None) -> None:
@@ -258,7 +236,7 @@ def _cut(made: Product, here: tuple[slice, slice]) -> Product:
 
 def _places(opened: ResultFile, sides: tuple[int, int], aggregate: int | None) -> Iterator[_Place]:
     """Yield the tiles of a scene, by rows."""
-    grid = _windows(opened).grid
+    grid = opened.known_errors().grid
     lines = [list(_spans(axis, side, aggregate)) for axis, side in
              zip((grid.rows, grid.cols), sides, strict=True)]  # fmt: skip
     for (rows, top), (cols, side) in product(*lines):

@@ -238,6 +238,23 @@ class StoredFactors:
         padded = padding * (window + grid.bands.size)
         return 4.0 * components + 12.0 * padded + 12.0 * self.ranks.size * window
 
+    def product_bytes(self, tile: tuple[int, int], count: int) -> float:
+        """Return what the model of a tile takes while ``count`` covariances of bands are found."""
+        grid, rank = self.grid, max(int(self.ranks.max(initial=1)), 1)
+        counts = []
+        for axis, side in zip((grid.rows, grid.cols), tile, strict=True):
+            span = min(side + 2 * (axis.size - 1), axis.length)
+            counts.append(min((span - axis.size) // axis.step + 2, len(axis)))
+        windows, window = counts[0] * counts[1] * grid.shape[2], grid.rows.size * grid.cols.size
+        factors = windows * (rank * (window + grid.bands.size) + 2 * window) * 8
+        maps = self.ranks.size * 24
+        in_block = min(windows, (9 * grid.rows.size // grid.rows.step + 2)
+                       * (9 * grid.cols.size // grid.cols.step + 2) * grid.shape[2])  # fmt: skip
+        lines = (grid.rows.reach + 1) * (2 * grid.cols.reach + 1)
+        pairs = in_block * lines * (rank**2 + 2 * count) * 4
+        copies = in_block * (rank * (window + grid.bands.size) * 12 + 3 * window * 8)
+        return factors * 1.5 + maps + pairs + copies
+
     def read(self, rows: Span | None = None, cols: Span | None = None) -> LowRankErrors:
         """Return the error model of the scene, or of the windows over some rows and columns."""
         height, width, _ = self.grid.cube_shape

@@ -233,39 +233,6 @@ class SpatialErrors:
             sample[r, c, v] = rng.standard_normal(len(r))
             yield sample[rows, cols]
 
-    def to_arrays(self) -> dict[str, np.ndarray]:
-        """Return everything as arrays by name, for a file or another process."""
-        box = self.box
-        arrays = {
-            "box": np.array([box.top, box.bottom, box.left, box.right]),
-            "basis": self.basis,
-            "loading": self.loading.astype(np.float32),
-            "own_inside": self.own_inside.astype(np.float32),
-            "own_outside": self.own_outside.astype(np.float32),
-            "restored": self.restored,
-            "view_size": np.array([view.size for view in self.views]),
-        }
-        for i, view in enumerate(self.views):
-            for name in ("corner", "directions", "rank", "kept", "dropped", "weight"):
-                arrays[f"view_{name}_{i}"] = getattr(view, name)
-        return arrays
-
-    @classmethod
-    def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> SpatialErrors:
-        """Return the error model that `to_arrays` wrote."""
-        names = ("corner", "directions", "rank", "kept", "dropped", "weight")
-        views = [
-            View(int(size), *(np.asarray(arrays[f"view_{name}_{i}"]) for name in names))
-            for i, size in enumerate(arrays["view_size"])
-        ]
-        plain = ("loading", "own_inside", "own_outside", "restored")
-        return cls(
-            box=Box(*(int(n) for n in arrays["box"])),
-            basis=np.asarray(arrays["basis"]),
-            views=views,
-            **{name: np.asarray(arrays[name]) for name in plain},
-        )
-
     @classmethod
     def merged(cls, parts: Sequence[SpatialErrors]) -> SpatialErrors:
         """Return the error model of several regions that do not overlap as that of their union.

@@ -18,8 +18,8 @@ import numpy as np
 from sigmacube.core.spatial.transform import forward, inverse, neighbour_power, rings
 from sigmacube.core.spatial.transform import spread as spread_power
 
-__all__ = ["BINS", "Fits", "cut", "fit_windows", "first_shrinkage", "project", "residuals",
-           "second_shrinkage", "weights"]  # fmt: skip
+__all__ = ["BINS", "Fits", "cut", "fit_windows", "first_shrinkage", "padded_rank", "project",
+           "residuals", "second_shrinkage", "weights"]  # fmt: skip
 
 THRESHOLD = 2.0
 BINS = 14
@@ -94,7 +94,7 @@ def fit_windows(
     rank = np.count_nonzero(values > edge**2, axis=1)
     dropped = np.where(np.arange(k) >= rank[:, None], values, 0.0).sum(axis=1)
     left = dropped / np.maximum((k - rank) * r * c, 1)
-    padded = np.minimum(_pad(rank), k)
+    padded = np.minimum(padded_rank(rank), k)
     groups = []
     for R in np.unique(padded).tolist():
         mine = np.flatnonzero(padded == R)
@@ -116,7 +116,7 @@ def fit_windows(
     return groups
 
 
-def _pad(rank: np.ndarray) -> np.ndarray:
+def padded_rank(rank: np.ndarray) -> np.ndarray:
     """Return the next of 2, 4, 8, 12, 16, 20, ... for every rank."""
     return np.where(rank <= 2, 2, 4 * ((rank + 3) // 4))
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from sigmacube.core.spatial.errors import SpatialErrors
 from sigmacube.core.spatial.filling import band_growth, filled, filling_boxes, less_seen
+from sigmacube.core.spatial.fit import cut
 from sigmacube.core.spatial.geometry import Block, Box, covering_box, grow
 from sigmacube.core.spatial.missing import HALO, Holes, find_holes
 from sigmacube.core.spatial.model import SpatialModel
@@ -31,6 +32,8 @@ class SpatialPart:
     """(row, col, P), None where no uncertainty was asked for."""
     ranks: tuple[np.ndarray, ...]
     """Per size of window, (windows, 3): row and column in the grid of that size, and rank."""
+    residual_ratio: tuple[np.ndarray, ...]
+    """Per size of window, (windows,): what it leaves over, over what the noise predicts."""
     unexplained: list[tuple[int, int]]
     """(row, col) in the scene of pixels that no window explains."""
     errors: SpatialErrors | None
@@ -44,6 +47,8 @@ class _Data:
     box: Box
     z: np.ndarray
     holes: Holes | None
+    outside: np.ndarray
+    """(row, col) mean square outside the subspace, unit noise."""
 
 
 def smooth_region(
@@ -80,12 +85,12 @@ def smooth_region(
     plan = Plan(model.sizes, model.noise_power, model.edges)
     data = _coefficients(block, model, plan, wide, run)
     smoothed = second_round(data.z, data.box, wide, plan, run)
-    ranks = _ranks(smoothed, len(plan.sizes))
+    windows = _windows(smoothed, data, model)
     inside = core.within(wide)
     if not uncertainty:
-        return SpatialPart(_bands(smoothed.estimate[inside], model, core), None, ranks, [], None)
+        return SpatialPart(_bands(smoothed.estimate[inside], model, core), None, *windows, [], None)
     views = _views(model, plan, smoothed, data, wide, core)
-    return _finish(block, model, core, data, smoothed.estimate[inside], views, ranks, run)
+    return _finish(block, model, core, data, smoothed.estimate[inside], views, windows, run)
 
 
 def _finish(
@@ -95,7 +100,7 @@ def _finish(
     data: _Data,
     coefficients: np.ndarray,
     views: list[View],
-    ranks: tuple[np.ndarray, ...],
+    windows: tuple[tuple[np.ndarray, ...], tuple[np.ndarray, ...]],
     run: Run,
 ) -> SpatialPart:
     """Return the part with what no window explains given back."""
@@ -122,7 +127,7 @@ def _finish(
     estimate[at], variance[at] = y[at], 1.0
     errors = SpatialErrors(core, basis, views, loading, own, f_out, restored)
     listed = [(int(r) + core.top, int(c) + core.left) for r, c in np.argwhere(odd)]
-    return SpatialPart(estimate, variance, ranks, listed, errors)
+    return SpatialPart(estimate, variance, *windows, listed, errors)
 
 
 def _shares(
@@ -169,17 +174,34 @@ def _views(
 def _coefficients(block: Block, model: SpatialModel, plan: Plan, wide: Box, run: Run) -> _Data:
     """Return z on all windows that are needed, missing elements filled."""
     need = covering_box(plan.sizes, covering_box(plan.sizes, wide))
-    if not model.missing:
-        y, _ = _read(block, need)
-        return _Data(need, project(y, model.basis, need.left), None)
-    boxes = filling_boxes(plan, need)
-    outer = grow(boxes[-1], HALO, model.shape[:2])
+    boxes = filling_boxes(plan, need) if model.missing else [need]
+    outer = grow(boxes[-1], HALO, model.shape[:2]) if model.missing else need
     y, kept = _read(block, outer)
     seen = project(y, model.basis, outer.left)
+    inner = need.within(outer)
     if kept is None:
-        return _Data(need, np.ascontiguousarray(seen[need.within(outer)]), None)
+        z = np.ascontiguousarray(seen[inner])
+        return _Data(need, z, None, _outside(y[inner], z, None, model, need))
     holes = find_holes(kept, model.basis)
-    return _Data(need, filled(seen, holes, outer, boxes, plan, run), holes.part(need.within(outer)))
+    z = filled(seen, holes, outer, boxes, plan, run)
+    outside = _outside(y[inner], z, kept[inner], model, need)
+    return _Data(need, z, holes.part(inner), outside)
+
+
+def _outside(
+    y: np.ndarray, z: np.ndarray, kept: np.ndarray | None, model: SpatialModel, box: Box
+) -> np.ndarray:
+    """Return (row, col) the mean square of the data outside the subspace; one if all is in it."""
+    bands, k = model.basis.shape
+    if bands == k:
+        return np.ones(z.shape[:2])
+    if kept is None:
+        left = np.einsum("yxp,yxp->yx", y, y) - np.einsum("yxk,yxk->yx", z, z)
+        return np.asarray(left / (bands - k))
+    rest = (y - _bands(z, model, box)) * kept
+    seen = kept.mean(axis=2) * (bands - k)
+    left = np.einsum("yxp,yxp->yx", rest, rest)
+    return np.divide(left, seen, out=np.ones(z.shape[:2]), where=seen > 0)
 
 
 def _read(block: Block, box: Box) -> tuple[np.ndarray, np.ndarray | None]:
@@ -192,8 +214,24 @@ def _bands(coefficients: np.ndarray, model: SpatialModel, box: Box) -> np.ndarra
     return project(coefficients, np.ascontiguousarray(model.basis.T), box.left)
 
 
-def _ranks(smoothed: Smoothed, sizes: int) -> tuple[np.ndarray, ...]:
-    parts: list[list[np.ndarray]] = [[] for _ in range(sizes)]
+def _windows(
+    smoothed: Smoothed, data: _Data, model: SpatialModel
+) -> tuple[tuple[np.ndarray, ...], tuple[np.ndarray, ...]]:
+    """Return ranks and residual ratios of windows by size, see `SpatialPart`.
+
+    A window leaves over its dropped directions, and what lies outside the subspace.
+    """
+    bands, k = model.basis.shape
+    sizes = len(model.sizes)
+    ranks: list[list[np.ndarray]] = [[] for _ in range(sizes)]
+    ratios: list[list[np.ndarray]] = [[] for _ in range(sizes)]
     for fits in smoothed.fits:
-        parts[fits.size].append(np.column_stack([fits.index, fits.rank]))
-    return tuple(np.concatenate(part) for part in parts)
+        n = fits.side[0] * fits.side[1]
+        local = fits.corner - (data.box.top, data.box.left)
+        outside = cut(data.outside[..., None], local, fits.side).mean(axis=(1, 2, 3))
+        dropped = (k - fits.rank) * fits.left * n
+        expected = (k - fits.rank) * (n - fits.rank) + (bands - k) * n
+        total = dropped + (bands - k) * n * outside
+        ratios[fits.size].append(np.where(expected > 0, total / np.maximum(expected, 1), np.nan))
+        ranks[fits.size].append(np.column_stack([fits.index, fits.rank]))
+    return tuple(map(np.concatenate, ranks)), tuple(map(np.concatenate, ratios))
