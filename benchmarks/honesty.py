@@ -33,6 +33,7 @@ from scipy.special import ndtri
 import sigmacube as sc
 from pages import markdown, put_tables
 from sigmacube import synthetic
+from sigmacube.check.calibration import calibrated
 
 HERE = Path(__file__).parent
 DATA = HERE.parents[1] / "shared" / "data"
@@ -368,19 +369,18 @@ def run_case(scene: str, regime: str, data: Path, **more: Any) -> dict[str, Any]
         "covered_50": round(covered(z, 0.5), 4),
         "predicted_95": round(check.truth_coverage[0.95], 4),
         "hidden_95": round(check.coverage[0.95], 4),
-        "calibrated_95": round(covered(_standardised(_calibrated(result, noisy), truth), 0.95), 4),
+        "calibrated_95": round(
+            covered(_standardised(calibrated(result, sc.Cube(noisy), check), truth), 0.95), 4
+        ),
         "error": round(float(np.sqrt(np.nanmean(((result.estimate - truth) / std) ** 2))), 4),
         "trusted": bool(check.trusted),
         "verdict": check.verdict,
+        "z_std": round(check.z_std, 4),
+        "hidden_50": round(check.coverage[0.5], 4),
+        "removed_lag1": round(check.removed_lag1, 5),
         "caveats": list(result.caveats),
         "seconds": round(time.process_time() - began, 2),
     }
-
-
-def _calibrated(result: sc.DenoisedCube, noisy: np.ndarray) -> sc.DenoisedCube:
-    from sigmacube.check.calibration import calibrated
-
-    return calibrated(result, sc.Cube(noisy))
 
 
 def _standardised(result: sc.DenoisedCube, truth: np.ndarray) -> np.ndarray:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from sigmacube.check.holdout import holdout
+from sigmacube.check.holdout import Holdout, holdout
 from sigmacube.cube import Cube
 from sigmacube.result import DenoisedCube
 
@@ -14,13 +14,13 @@ __all__ = ["calibrated"]
 SIGNIFICANT = 3.0
 
 
-def calibrated(result: DenoisedCube, cube: Cube) -> DenoisedCube:
+def calibrated(result: DenoisedCube, cube: Cube, check: Holdout | None = None) -> DenoisedCube:
     """Return the result with σ of the bands scaled where hidden elements say so clearly.
 
     The root mean square z of n hidden elements has the standard error 1/√(2n): a band is left
     alone unless it is three of them away from one.
     """
-    check = holdout(cube, result=result)
+    check = holdout(cube, result=result) if check is None else check
     per_band = max(check.n_elements / max(np.isfinite(check.band_factors).sum(), 1), 1)
     far = np.abs(check.band_factors - 1) > SIGNIFICANT / np.sqrt(2 * per_band)
     return result.calibrated(np.where(far, check.band_factors, 1.0))

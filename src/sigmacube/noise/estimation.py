@@ -12,6 +12,7 @@ import numpy as np
 from sigmacube.core.card import Card, spread_of
 from sigmacube.core.parallel import ParallelMap, parallel
 from sigmacube.core.validity import valid_parts
+from sigmacube.core.whitening import Noise
 from sigmacube.noise.band_correlation import LAGS, correlation_matrix
 from sigmacube.noise.band_screen import BandScreen, screen_bands
 from sigmacube.noise.differences import (
@@ -22,6 +23,7 @@ from sigmacube.noise.differences import (
 from sigmacube.noise.regression import regression_noise
 from sigmacube.noise.residual import fewer_components, residual_noise
 from sigmacube.noise.sample import NoiseSample
+from sigmacube.noise.shared import shared_noise
 from sigmacube.noise.signal_noise import SignalNoise
 
 __all__ = ["ESTIMATORS", "NoiseEstimate", "estimate_noise", "fit_noise", "spatial_warning"]
@@ -56,6 +58,10 @@ class NoiseEstimate(Card):
     """Correlation of the noise between bands at distances 0, 1, …; zeros where it is left out."""
     screen: BandScreen
     """Bands that stand out, over all bands of the cube; those without data count as constant."""
+    shared: float = 0.0
+    """Noise that all bands of a pixel share, in units of their own; zero where none was found."""
+    shared_doubtful: bool = False
+    """Whether there may be such noise that cannot be told from texture."""
 
     def _facts(self) -> Mapping[str, str]:
         kind = ("", "per band", "covariance between bands")[self.value.ndim]
@@ -96,6 +102,10 @@ class NoiseEstimate(Card):
             facts["band_correlation"] = [round(float(r), 4) for r in self.by_lag]
         if np.isfinite(self.spatial_lag1):
             facts["spatial_lag1"] = round(self.spatial_lag1, 4)
+        if self.shared:
+            facts["shared"] = round(self.shared, 3)
+        if self.shared_doubtful:
+            facts["shared_doubtful"] = True
         for name, where in self.screen.named().items():
             if where.any():
                 facts[f"{name}_bands"] = np.flatnonzero(where).tolist()
@@ -189,6 +199,8 @@ def fit_noise(
     with parallel(workers) as run:
         model, found = _estimate(sample, method, run)
     part = NoiseEstimate(model, method or DEFAULT, found.spatial_lag1, found.by_lag, screen)
+    if method is None:
+        part = _with_shared(part, sample)
     estimate = _on_all_bands(part, sample, bands, spectra[valid], values.shape[2])
     log.info(estimate.describe())
     if estimate.spatial_lag1 > SPATIALLY_CORRELATED:
@@ -221,6 +233,23 @@ def _estimate(
     start = np.maximum(found.std, rough)
     model = residual_noise(sample, start, run, correlation=correlation)
     return model if isinstance(model, SignalNoise) else _covariance(model, correlation), found
+
+
+def _with_shared(part: NoiseEstimate, sample: NoiseSample) -> NoiseEstimate:
+    """Return the estimate with the noise that all bands of a pixel share, where there is some."""
+    known = Noise.create(part.value, sample.n_bands)
+    shared, doubtful = shared_noise(sample, known)
+    if shared is None:
+        return replace(part, shared_doubtful=doubtful)
+    total = known.factor @ known.factor.T + shared
+    std = np.sqrt(np.diag(total))
+    model: np.ndarray | SignalNoise = total
+    if isinstance(part.model, SignalNoise):
+        growth, correlation = (std / known.std) ** 2, total / np.outer(std, std)
+        gain, offset = part.model.gain * growth, part.model.offset * growth
+        model = replace(part.model, gain=gain, offset=offset, correlation=correlation)
+    share = float(np.median(np.sqrt(np.diag(shared)) / known.std))
+    return replace(part, model=model, shared=share, shared_doubtful=doubtful)
 
 
 def _covariance(std: np.ndarray, correlation: np.ndarray | None) -> np.ndarray:
