@@ -130,7 +130,7 @@ def denoise_cube(
     with parallel(threads) as run:
         survey = survey_scene(cube, noise, settings, run, workers=workers, whole=True)
         region = denoise_region(cube, survey, run, progress=progress)
-    record = survey.record(advice=advice(Scene(cube, survey), region))
+    record = survey.record(advice=advice(Scene(corrected(cube, survey.offsets), survey), region))
     aside = estimator(settings).sets_aside
     if aside and region.left_out is not None:
         record["rejected_share"] = float(region.left_out.mean())

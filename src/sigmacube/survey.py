@@ -22,6 +22,7 @@ from sigmacube.core.parallel import ParallelMap
 from sigmacube.core.validity import NO_VALUE, check_values, mean_spectrum, valid_elements
 from sigmacube.core.whitening import SEGMENT, Noise
 from sigmacube.core.windows import WindowGrid
+from sigmacube.noise.caveats import caveats
 from sigmacube.noise.instrument import DarkNoise, InstrumentNoise, noise_of
 from sigmacube.noise.line_offsets import LineOffsets
 from sigmacube.noise.signal_noise import SignalNoise
@@ -162,13 +163,30 @@ class Survey:
         asked = self.settings.to_dict()
         asked.pop("uncertainty")
         asked |= {} if advice is None else {"advice": advice}
+        known = caveats(self.known())
+        if advice is not None and not any("solver='robust'" in sentence for sentence in known):
+            known.append(advice)
         return asked | {
+            "caveats": known,
             "window": list(self.grid.window),
             "step": [axis.step for axis in axes],
             "noise_source": self.settled.source,
             "noise_model": dict(self.settled.description),
             "version": __version__,
         }
+
+    def known(self) -> dict[str, Any]:
+        """Return what was found out about the scene and what it is solved with, by name."""
+        facts = dict(self.settled.description) | {
+            "bands": len(self.bands),
+            "correlated": not self.model.is_diagonal,
+            "prior": self.settings.prior,
+            "solver": self.settings.solver,
+            "source": self.settled.source,
+        }
+        if self.offsets is not None:
+            facts["offsets"] = (("rows", "columns")[self.offsets.axis], self.offsets.strength)
+        return facts
 
     def to_arrays(self) -> dict[str, Any]:
         """Return the survey as arrays, without its settings."""

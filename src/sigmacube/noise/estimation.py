@@ -21,7 +21,7 @@ from sigmacube.noise.differences import (
     second_differences,
 )
 from sigmacube.noise.regression import regression_noise
-from sigmacube.noise.residual import fewer_components, residual_noise
+from sigmacube.noise.residual import fewer_components, residual_noise, wild_share
 from sigmacube.noise.sample import NoiseSample
 from sigmacube.noise.shared import shared_noise
 from sigmacube.noise.signal_noise import SignalNoise
@@ -58,6 +58,8 @@ class NoiseEstimate(Card):
     """Correlation of the noise between bands at distances 0, 1, …; zeros where it is left out."""
     screen: BandScreen
     """Bands that stand out, over all bands of the cube; those without data count as constant."""
+    wild_share: float = 0.0
+    """Share of values far outside the noise."""
     shared: float = 0.0
     """Noise that all bands of a pixel share, in units of their own; zero where none was found."""
     shared_doubtful: bool = False
@@ -102,6 +104,11 @@ class NoiseEstimate(Card):
             facts["band_correlation"] = [round(float(r), 4) for r in self.by_lag]
         if np.isfinite(self.spatial_lag1):
             facts["spatial_lag1"] = round(self.spatial_lag1, 4)
+        clipped, coarse = self.screen.clipped_share, np.median(self.screen.step / self.std)
+        for name, value in (("clipped_share", clipped), ("step_over_noise", float(coarse)),
+                            ("wild_share", self.wild_share)):  # fmt: skip
+            if value > 0:
+                facts[name] = round(value, 5)
         if self.shared:
             facts["shared"] = round(self.shared, 3)
         if self.shared_doubtful:
@@ -198,9 +205,10 @@ def fit_noise(
     sample = NoiseSample.create(values, usable, _unsaturated(spectra, valid, screen))
     with parallel(workers) as run:
         model, found = _estimate(sample, method, run)
-    part = NoiseEstimate(model, method or DEFAULT, found.spatial_lag1, found.by_lag, screen)
-    if method is None:
-        part = _with_shared(part, sample)
+        part = NoiseEstimate(model, method or DEFAULT, found.spatial_lag1, found.by_lag, screen)
+        if method is None:
+            part = _with_shared(part, sample)
+            part = replace(part, wild_share=wild_share(sample, part.value, run))
     estimate = _on_all_bands(part, sample, bands, spectra[valid], values.shape[2])
     log.info(estimate.describe())
     if estimate.spatial_lag1 > SPATIALLY_CORRELATED:
@@ -317,6 +325,7 @@ def _on_all_bands(
         _scatter(twins, bands, n_bands, -1),
         _scatter(screen.saturated, bands, n_bands, 0.0),
         _scatter(screen.step, bands, n_bands, 0.0),
+        _scatter(screen.floored, bands, n_bands, 0.0),
     )
     return replace(part, model=model, screen=whole)
 

@@ -50,6 +50,8 @@ class Profiles(NamedTuple):
     """(parts, lines, bands) means over parts of their length; NaN without values."""
     steps: np.ndarray
     """(lines − 1, k) median step to the next line, along the signal's directions."""
+    length: int
+    """Elements of a line."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,7 +63,7 @@ class LineOffsets:
     values: np.ndarray
     """(lines, bands) offsets."""
     std: np.ndarray
-    """(lines, bands) standard deviation of what is left of them."""
+    """(lines, bands) standard deviation of what is left of them in an estimate."""
     strength: float
     """Typical size of offsets, in units of the noise."""
 
@@ -132,7 +134,8 @@ def profiles(
             tall = z if last is None else np.concatenate([last, z])
             below[rows.stop - len(tall) : rows.stop - 1] = _median(tall[1:] - tall[:-1], 1)
             last = z[-1:]
-    return Profiles(along.found, below), Profiles(down.found, np.sum(across, axis=0) / n_rows)
+    steps = np.sum(across, axis=0) / n_rows
+    return Profiles(along.found, below, n_cols), Profiles(down.found, steps, n_rows)
 
 
 class _Means:
@@ -181,8 +184,8 @@ def find_offsets(found: tuple[Profiles, Profiles], signal: Directions) -> LineOf
     >>> offsets = rng.normal(size=(50, 30))
     >>> cube += offsets
     >>> found = find_offsets(profiles(look, cube.shape, signal, 60), signal)
-    >>> z = (found.values - offsets) / found.std
-    >>> found.axis, bool(0.8 < np.std(z) < 1.2)
+    >>> left = found.values - offsets
+    >>> found.axis, bool(np.std(left) < 0.3 * np.std(offsets))
     (1, True)
     """
     power = [
@@ -256,9 +259,11 @@ def _shrunk(
     outside -= (outside @ directions) @ directions.T
     gain = power.offsets / (power.offsets + power.noise)
     along = np.square(directions)
-    # What all lines have in common looks like signal and stays.
+    # Outside the signal an estimate keeps nothing of what is left, S²(1 − gain), as far as n is
+    # noise alone; but what all lines have in common looks like signal and stays.
+    signal = 1 - np.minimum(1 / (found.length * power.noise), 1)
     common = power.offsets.mean(axis=0) / len(means)
-    left = (power.offsets * (1 - gain) + common) * (1 - along.sum(axis=1))
+    left = (power.offsets * (1 - gain) * signal + common) * (1 - along.sum(axis=1))
     values = outside * gain
     # A border of fields along most of a line is no offset.
     usual = 1.4826 * np.median(np.abs(found.steps), axis=0)

@@ -11,7 +11,7 @@ __all__ = ["scales", "smooth_directions"]
 
 # Eigenvalues of noise and offsets reach as far below the middle as above it. Signal reaches
 # further; a few directions of it have neighbours of opposite sign.
-BEYOND, FEW = 1.3, 2
+BEYOND, FEW = 1.3, 1
 
 
 def scales(

@@ -2,10 +2,10 @@
 
 Such noise is strong and of low rank, so windows take it for signal. In space it is white, which no
 surface is: the power of a surface falls with frequency. In small tiles of the scene, along the
-leading directions of the spectra, the covariance of cosine coefficients at the highest frequencies
-is compared with that at medium ones, on the tiles that are quietest at low ones (which knows nothing
-of the noise at others). What power falls by is carried on, with the square of the frequency, to
-what a surface would have at the highest ones; what is left beyond one is noise.
+leading directions of the spectra, the covariance of cosine coefficients at the highest
+frequencies is compared with that at medium ones, on the tiles that are quietest at low ones (which
+knows nothing of the noise at others). What power falls by is carried on, with the square of the
+frequency, to what a surface would have at the highest ones; what is left beyond one is noise.
 """
 
 from __future__ import annotations
