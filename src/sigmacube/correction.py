@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from sigmacube.core.validity import valid_elements
-from sigmacube.noise.filling import stands_out, whole_spectra
 from sigmacube.noise.line_offsets import FEWEST, LineOffsets, find_offsets, profiles
 from sigmacube.noise.scales import scales, smooth_directions
+from sigmacube.noise.whole_spectra import stands_out, whole_spectra
 from sigmacube.survey import STREAMED, Presence, Source, noise_sample
 
 __all__ = ["Corrected", "corrected", "find_line_offsets"]
@@ -47,8 +47,8 @@ def find_line_offsets(
         return None
     height, lines = max(1, STREAMED // (n_cols * len(bands))), None
     for _ in range(2):  # what is signal shows better once most of the offsets are gone
-        whole = whole_spectra(*noise_sample(corrected(source, lines)), impulses=impulses)
-        found = scales(*whole, bands)
+        values, mask = whole_spectra(*noise_sample(corrected(source, lines)), impulses=impulses)
+        found = scales(values, mask, bands)
         if found is None:
             return None
         sample, std = found

@@ -19,14 +19,14 @@ from sigmacube.check.verdict import is_beyond_scaling, judge, predicted
 from sigmacube.core.card import Card
 from sigmacube.core.levels import LEVELS, half_width
 from sigmacube.core.parallel import ParallelMap, parallel
-from sigmacube.core.progress import Progress, shown
+from sigmacube.core.progress import Progress, phase, shown
 from sigmacube.core.validity import valid_elements
 from sigmacube.correction import corrected, find_line_offsets
 from sigmacube.cube import Cube
 from sigmacube.estimators import Region
-from sigmacube.noise.filling import whole_spectra
 from sigmacube.noise.sample import NoiseSample
 from sigmacube.noise.shared import shared_noise
+from sigmacube.noise.whole_spectra import whole_spectra
 from sigmacube.pipeline import as_cube, denoise_region, survey_scene
 from sigmacube.result import DenoisedCube
 from sigmacube.settings import Settings
@@ -38,6 +38,7 @@ from sigmacube.survey import (
     noise_sample,
     settle_noise,
 )
+from sigmacube.tiles.execute import Execution, run_tiles
 from sigmacube.tiles.plan import Tile
 
 if TYPE_CHECKING:
@@ -210,7 +211,7 @@ def holdout(
         result = result.unlabelled()
         settings, noise = _as_in(result), _noise_of(result) if noise is None else noise
     else:
-        settings = Settings(**{**options, "uncertainty": True})
+        settings = Settings(**{**options, "uncertainty": True}).fitted(source.shape)
     seed = rng if isinstance(rng, int) else int(rng.integers(2**63))
     rows, cols, _ = source.shape
     with parallel(workers) as run, shown(progress, "Checking", "tiles") as move:
@@ -249,10 +250,18 @@ def compare(
     survey = survey_scene(veiled, settled, settings, run, workers=workers)
     places = list(tiles(survey) if callable(tiles) else tiles)
     found = _Found.empty(survey)
-    for number, (rows, cols) in enumerate(places):
+    phase(progress, "Comparing")
+
+    def compare_one(number: int) -> int:
+        rows, cols = places[number]
         found.add(veiled, survey, Tile(number, rows, cols), run)
+        return number
+
+    def told(number: int) -> None:
         if progress is not None:
             progress(number + 1, len(places))
+
+    run_tiles(compare_one, range(len(places)), Execution(), told)
     return found.concluded(survey, survey.known() | _kept_noise(whole, survey))
 
 

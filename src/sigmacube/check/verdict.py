@@ -18,8 +18,8 @@ __all__ = ["GOOD_50", "GOOD_95", "Fault", "is_beyond_scaling", "judge", "predict
 GOOD_95, GOOD_50 = (0.93, 0.97), (0.45, 0.56)
 # Predicted coverage of the truth at 95 % below which σ is not trusted.
 GOOD_TRUTH = 0.93
-# Where bands share noise, hidden elements share it with the estimate: more may lie inside, at 95 and
-# at 50 %, than σ deserves.
+# Where bands share noise, hidden elements share it with the estimate: more may lie inside, at 95
+# and at 50 %, than σ deserves.
 TOLERATED = (0.985, 0.6)
 # Ratio of z between brightness classes, and scatter of z between bands beyond sampling, that point
 # at the noise model.

@@ -16,6 +16,7 @@ from sigmacube.core.progress import Progress
 from sigmacube.core.spatial import SpatialModel, SpatialPart, smooth_region
 from sigmacube.core.spatial import survey as survey_subspace
 from sigmacube.estimators import Region
+from sigmacube.estimators.memory import spatial_bytes
 from sigmacube.settings import Settings
 from sigmacube.survey import Scene, SceneBlock, Survey
 
@@ -67,11 +68,6 @@ class SpatialEstimator:
             partial(_white, scene), shape, windows=self.windows, run=run
         ).to_arrays()
 
-    def needs(self, scene: Scene) -> list[tuple[slice, slice]]:
-        """Return the blocks that `learn` reads: the scene."""
-        rows, cols, _ = scene.survey.shape
-        return [(slice(0, rows), slice(0, cols))]
-
     def extent(self, scene: Scene, rows: Span, cols: Span) -> tuple[slice, slice]:
         """Return the rows and columns that `solve` reads for a region."""
         halo = 2 * max(size for size, _ in self.windows) * (4 if scene.survey.incomplete else 1)
@@ -80,6 +76,12 @@ class SpatialEstimator:
             for (first, stop), length in zip((rows, cols), scene.survey.shape, strict=False)
         ]
         return scene.extent(sides[0], sides[1])
+
+    def tile_bytes(
+        self, survey: Survey, tile: tuple[int, int], itemsize: int, keep_factors: bool = False
+    ) -> float:
+        """Return the memory that solving a tile (rows, cols) takes at most."""
+        return spatial_bytes(survey, self.windows, tile, itemsize, keep_factors)
 
     def solve(
         self,

@@ -113,7 +113,7 @@ def profiles(
     """
     n_rows, n_cols, _ = shape
     down, along = _Means(n_cols, shape[2]), _Means(n_rows, shape[2])
-    quarter = np.minimum(np.arange(n_cols) * PARTS // n_cols, PARTS - 1)
+    quarter = np.arange(n_cols) * PARTS // n_cols
     across: list[np.ndarray] = []
     below = np.zeros((n_rows - 1, signal[0].shape[1]))
     last = None
@@ -125,9 +125,9 @@ def profiles(
             values = np.where(counts, values, 0)
             down.add(part, slice(None), values.sum(axis=0), counts.sum(axis=0))
             for one in range(PARTS):
-                mine = quarter == one
+                mine = np.flatnonzero(quarter == one)
                 along.add(one, rows, values[:, mine].sum(axis=1), counts[:, mine].sum(axis=1))
-            whole = np.where(counts.all(axis=2)[..., None], values, np.nan)
+            whole = np.where(np.asarray(counts.all(axis=2))[..., None], values, np.nan)
             z = whole @ signal[1]
             across.append(_median(z[:, 1:] - z[:, :-1], 0) * len(z))
             z = whole @ signal[0]
