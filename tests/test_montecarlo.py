@@ -9,6 +9,7 @@ import time
 import tracemalloc
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,7 +22,7 @@ from sigmacube.core.lowrank.solvers import PatchSolution, SvdSolver
 from sigmacube.cube import Cube
 
 NOISE, TRIALS, WINDOW = 0.02, 30, 10
-OPTIONS = {"window": WINDOW, "step": 5}
+OPTIONS: dict[str, Any] = {"prior": None, "window": WINDOW, "step": 5}
 
 
 @pytest.fixture(scope="module")

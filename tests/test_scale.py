@@ -35,7 +35,7 @@ pytest.importorskip("zarr")
 pytest.importorskip("distributed")
 
 SHAPE = (61, 53, 20)
-WINDOW: dict[str, Any] = {"window": 5, "step": 2}
+WINDOW: dict[str, Any] = {"prior": None, "window": 5, "step": 2}
 TILINGS = [
     (61, 53), (1, 53), (61, 7), (40, 40), (20, 16), (16, 20), (13, 53), (33, 27), (10, 10),
     (40, 53), (61, 40), (7, 31), (25, 26),

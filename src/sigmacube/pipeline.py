@@ -152,5 +152,7 @@ def _threads(workers: int | None, settings: Settings, shape: tuple[int, ...]) ->
     """
     if workers is not None or settings.solver != "svd" or len(shape) != 3:
         return workers
+    if settings.prior == "spatial":  # windows go by stacks, whatever their size
+        return None
     grid = WindowGrid.create(shape, window=settings.window, step=settings.step)
     return 1 if math.prod(grid.window) < SMALL_WINDOW else None
