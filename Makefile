@@ -35,6 +35,7 @@ check: $(DEV)   ## Formatting, lint, types, import layers, documentation
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/mypy studies
+	$(BIN)/mypy tests/typed
 	$(BIN)/lint-imports
 	$(MAKE) --no-print-directory docs
 

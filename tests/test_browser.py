@@ -15,7 +15,7 @@ from playwright import sync_api
 
 from sigmacube.io import read_result
 from sigmacube.show.report import write_report
-from viewing import SHAPE, Running, make_result
+from viewing import NOISE, ODD, SHAPE, Running, make_result
 
 pytestmark = pytest.mark.browser
 
@@ -135,6 +135,41 @@ def expect_near(shown, value, std):
     assert shown[1] == pytest.approx(std, rel=1e-2)
 
 
+VIEWS = {
+    "Denoised, one band": lambda r, noisy: r.estimate[..., 33],
+    "Observed, one band": lambda r, noisy: noisy[..., 33],
+    "Removed: observed − denoised": lambda r, noisy: noisy[..., 33] - r.estimate[..., 33],
+    "z: removed / noise σ": lambda r, noisy: (noisy[..., 33] - r.estimate[..., 33]) / NOISE,
+    "σ": lambda r, noisy: r.std[..., 33],
+    "σ relative to the noise": lambda r, noisy: r.std[..., 33] / NOISE,
+}
+# Whether the second picture starts at a column between two.
+SECOND = """([low, high]) => {
+  const [view] = [...Bokeh.index.query((v) => v.model.name == "image")]
+  const source = view.model.renderers.map((r) => r.data_source).find((s) => "full" in s.data)
+  if (source.data.rgba.length == 0) return false
+  const image = source.data.rgba[0], [, cols] = image.shape
+  const row = Array.from(image.subarray(0, cols))
+  const first = row.findIndex((v) => v != 0)
+  const found = first < 0 ? cols : first
+  return low <= found && found <= high
+}"""
+
+
+@pytest.fixture(scope="module")
+def noisy(folder):
+    return np.load(folder / "scene.npy")
+
+
+def wait_for_title(visit, start):
+    visit.page.wait_for_function(
+        "(name) => [...Bokeh.index.query((v) => v.model.name == 'image')][0]"
+        ".model.title.text.startsWith(name)",
+        arg=start,
+    )
+    visit.page.evaluate(FRAMES)
+
+
 class TestViewer:
     def test_opens_without_a_complaint(self, visit, server):
         assert visit.problems == []
@@ -169,25 +204,6 @@ class TestViewer:
         before = visit.page.get_by_text(re.compile(r"^At ")).inner_text()
         slider.press("ArrowRight")
         sync_api.expect(visit.page.get_by_text(before)).to_have_count(0)
-        assert visit.problems == []
-
-    @pytest.mark.parametrize(
-        ("label", "cube"), [("σ", "std"), ("σ relative to the noise", "ratio"), ("Rank", "rank")]
-    )
-    def test_pictures(self, visit, stored, label, cube):
-        set_wavelength(visit, stored, 33)
-        visit.page.locator("select").first.select_option(label=label)
-        visit.page.wait_for_function(
-            "(name) => [...Bokeh.index.query((v) => v.model.name == 'image')][0]"
-            ".model.title.text.startsWith(name)",
-            arg=label,
-        )
-        picture = shown_picture(visit)
-        if cube == "rank":
-            assert set(np.unique(picture)) <= set(np.unique(stored.ranks))
-        else:
-            expected = stored.std[..., 33] / (1 if cube == "std" else stored.noise[33])
-            np.testing.assert_allclose(np.nan_to_num(picture), np.nan_to_num(expected), rtol=1e-5)
         assert visit.problems == []
 
     def test_row_and_column_are_where_they_should_be(self, visit, stored):
@@ -238,6 +254,84 @@ class TestViewer:
         np.testing.assert_allclose(noisy, np.load(folder / "scene.npy")[40, 8], rtol=1e-6)
         visit.page.get_by_role("button", name="Clear pins").click()
         sync_api.expect(visit.page.locator(".value")).to_have_count(1)
+
+    def test_views_show_the_file_s_numbers(self, visit, stored, noisy):
+        set_wavelength(visit, stored, 33)
+        for label, values in VIEWS.items():
+            visit.page.locator("select").first.select_option(label=label)
+            wait_for_title(visit, label.removesuffix(", one band"))
+            picture, expected = shown_picture(visit), values(stored, noisy)
+            np.testing.assert_allclose(
+                np.nan_to_num(picture), np.nan_to_num(expected), rtol=1e-5, atol=1e-6
+            )
+        visit.page.locator("select").first.select_option(label="Rank")
+        wait_for_title(visit, "Rank")
+        assert set(np.unique(shown_picture(visit))) <= set(np.unique(stored.ranks))
+        assert visit.problems == []
+
+    def test_swipe_and_flicker(self, visit, stored):
+        set_wavelength(visit, stored, 33)
+        visit.page.locator("select").nth(1).select_option(label="Observed, one band")
+        wait_for_title(visit, "Denoised, ")
+        visit.page.wait_for_function(SECOND, arg=[30, 31])
+        swipe = "Bokeh.documents[0].get_model_by_name('swipe').value = "
+        for share, first in ((0, 0), (100, SHAPE[1]), (25, 15)):
+            visit.page.evaluate(f"{swipe}{share}")
+            visit.page.wait_for_function(SECOND, arg=[first, first])
+        button = visit.page.get_by_role("button", name="Flicker")
+        button.click()
+        for first in (0, SHAPE[1], 0):
+            visit.page.wait_for_function(SECOND, arg=[first, first])
+        visit.page.get_by_role("button", name="Stop").click()
+        visit.page.wait_for_function(SECOND, arg=[30, 31])
+        visit.page.locator("select").nth(1).select_option(label="nothing")
+        sync_api.expect(button).to_have_count(0)
+        assert visit.problems == []
+
+    def test_keyboard(self, visit, stored):
+        for key, title in (("o", "Observed, R"), ("d", "Denoised, R"), ("s", "σ, "),
+                           ("z", "z: "), ("r", "Removed: "), ("o", "Observed, ")):  # fmt: skip
+            visit.page.keyboard.press(key)
+            wait_for_title(visit, title)
+        set_wavelength(visit, stored, 33)
+        visit.page.mouse.click(3, 3)  # away from the field, which keeps its keys
+        visit.page.keyboard.press("ArrowRight")
+        text = f"At {stored.wavelengths[34]:.1f} nm"
+        sync_api.expect(visit.page.get_by_text(text)).to_have_count(1)
+        visit.page.keyboard.press("p")
+        visit.click(20, 30)
+        sync_api.expect(visit.page.locator(".value")).to_have_count(2)
+        visit.page.keyboard.press("c")
+        sync_api.expect(visit.page.locator(".value")).to_have_count(1)
+        assert visit.problems == []
+
+    def test_place_and_unexplained_pixels(self, visit):
+        row, col = ODD[0]
+        visit.click(row, col)
+        said = visit.page.locator(".where")
+        sync_api.expect(said).to_contain_text(f"E {600_000 + 30 * (col + 0.5):.0f}, N")
+        assert visit.page.get_by_text("no window explains this spectrum").count() == 1
+        assert visit.page.get_by_text("2 unexplained pixels").count() == 1
+        marks = visit.page.evaluate(
+            """() => {
+              const [view] = [...Bokeh.index.query((v) => v.model.name == "image")]
+              const marks = view.model.renderers.find((r) => r.name == "unexplained")
+              return [[...marks.data_source.data.y], [...marks.data_source.data.x]]
+            }"""
+        )
+        np.testing.assert_array_equal(np.transpose(marks), ODD)
+
+    def test_sigma_has_a_panel_of_its_own(self, visit, stored):
+        visit.click(20, 30)
+        shown = visit.page.evaluate(
+            """() => {
+              const [view] = [...Bokeh.index.query((v) => v.model.name == "sigma")]
+              const lines = view.model.renderers.map((r) => r.data_source.data)
+              return lines.find((d) => "ys" in d).ys[0].map((v) => isNaN(v) ? null : v)
+            }"""
+        )
+        expected = np.where(np.isfinite(stored.std[20, 30]), stored.std[20, 30], np.nan)
+        np.testing.assert_allclose(np.array(shown, dtype=float), expected, rtol=1e-6)
 
     def test_png(self, visit, tmp_path):
         from matplotlib.image import imread

@@ -351,8 +351,9 @@ class TestHdf:
                     file.attrs[f"L2Scale{name}Min"] = np.float32(0.0)
                     file.attrs[f"L2Scale{name}Max"] = np.float32(0.5)
                 file.attrs["Epsg_Code"] = 32634
-                corners = {"ULcorner_easting": 100.0, "ULcorner_northing": 1000.0}
-                corners |= {"LRcorner_easting": 250.0, "LRcorner_northing": 820.0}
+                # Centres of the outermost pixels.
+                corners = {"ULcorner_easting": 115.0, "ULcorner_northing": 985.0}
+                corners |= {"LRcorner_easting": 235.0, "LRcorner_northing": 835.0}
                 for key, value in corners.items():
                     file.attrs[f"Product_{key}"] = value
         found = read(tmp_path / "x.he5")
@@ -585,7 +586,9 @@ KNOWN = {
     "formats/enmap/torchgeo_fake_ENMAP01-L2A-SPECTRAL_IMAGE_COG.tiff": (
         (32, 32, 224), None, -32768,
     ),
-    "formats/envi_aviris3_isofit/AV320250308t200738_rdn.hdr": ((1, 1, 284), (389.75, 2494.0), None),
+    "formats/envi_aviris3_isofit/AV320250308t200738_rdn.hdr": (
+        (1, 1, 284), (389.75, 2494.0), -9999,
+    ),
     "formats/envi_gamsberg/cubus_gamsberg_subset.hdr": (
         (25, 10, 189), (426.820007, 2324.909912), None,
     ),
@@ -615,8 +618,11 @@ KNOWN = {
     "formats/qps/envi.hdr": ((7, 10, 177), (460.0, 2409.0), None),
     "formats/qps/hymap.tif": ((58, 83, 3), None, 0),
     "scenes/aviris_90x90x224.mat": ((90, 90, 224), (365.910004, 2496.219971), None),
+    "scenes/beach2.npz": ((100, 100, 193), None, None),
+    "scenes/muufl51.npz": ((51, 88, 72), None, None),
     "scenes/pavia_centre_100x100x102.mat": ((100, 100, 102), None, None),
     "scenes/simu_indian.mat": ((145, 145, 224), None, None),
+    "scenes/urban3.npz": ((100, 100, 191), None, None),
 }  # fmt: skip
 
 

@@ -220,8 +220,8 @@ class TestBandsThatNeedCare:
         noisy[..., 4], noisy[..., 9], noisy[..., 20] = 0.0, 0.7, np.nan
         result = sc.denoise(noisy)
         assert result.settings["noise_model"]["constant_bands"] == [4, 9, 20]
-        assert np.isnan(result.estimate[..., 20]).all()
-        np.testing.assert_allclose(result.estimate[..., 9], 0.7, atol=0.05)
+        # A band that is the same everywhere was never measured.
+        assert np.isnan(result.estimate[..., [4, 9, 20]]).all()
         others = np.setdiff1d(np.arange(60), (4, 9, 20))
         assert np.median(np.abs(result.noise[others] / 0.02 - 1)) < 0.05
 

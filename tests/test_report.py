@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from sigmacube.io.result_file import open_result
-from sigmacube.show import plots, report
+from sigmacube.show import plots, report, telling
 from sigmacube.show.key_figures import key_figures, repr_html
 from sigmacube.show.report import write_report
 from viewing import SHAPE, make_result
@@ -179,7 +179,7 @@ class TestReport:
 
 class TestTellingPixels:
     def test_lowest_and_highest(self, result):
-        pixels = list(report._telling_pixels(result, 1))
+        pixels = list(telling.telling_pixels(result, 1))
         good = np.arange(SHAPE[2])
         good = good[(good < 20) | (good > 21)]
         level = np.sqrt(np.mean(np.square(result.std[:, :, good]), axis=2))
@@ -190,7 +190,7 @@ class TestTellingPixels:
         assert level[high.row, high.col] == pytest.approx(inner.max())
 
     def test_classes_are_different_places_with_values(self, result):
-        pixels = list(report._telling_pixels(result, 1))
+        pixels = list(telling.telling_pixels(result, 1))
         assert 4 <= len(pixels) <= 6
         assert len({(p.row, p.col) for p in pixels}) == len(pixels)
         for pixel in pixels:
@@ -198,7 +198,7 @@ class TestTellingPixels:
 
     def test_arguments_are_not_written_to(self, result):
         before = result.estimate.copy()
-        list(report._telling_pixels(result, 1))
+        list(telling.telling_pixels(result, 1))
         np.testing.assert_array_equal(before, result.estimate)
 
 

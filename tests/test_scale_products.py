@@ -243,8 +243,8 @@ def test_holdout_of_tiles_is_that_of_the_whole(
         for name in ("coverage", "coverage_error", "n_elements", "brightness"):
             assert getattr(found, name) == getattr(expected, name), (name, tile)
         np.testing.assert_array_equal(found.band_factors, expected.band_factors)
-        # Neighbours on two sides of a border between tiles are not compared.
-        assert found.removed_lag1 == pytest.approx(expected.removed_lag1, abs=0.02)
+        assert found.median_rank == expected.median_rank
+        assert found.removed_lag1 == pytest.approx(expected.removed_lag1, abs=1e-9)
 
 
 def test_masked_elements_do_not_count_whatever_they_hold() -> None:

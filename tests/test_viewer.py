@@ -138,7 +138,11 @@ class TestSpectra:
 
 class TestPictures:
     def test_kinds_follow_the_result(self, result):
-        assert "rejected" not in dict(picture.kinds(open_result(result)))
+        found = picture.kinds(open_result(result))
+        keys = {key for group in found.values() for key, _ in group}
+        assert not keys & {"rejected", "observed", "removed", "z"}
+        found = picture.kinds(open_result(result), observed=True)
+        assert [key for key, _ in found["Taken away"]] == ["removed", "z"]
 
     @pytest.mark.parametrize(
         ("kind", "expected"),
@@ -227,7 +231,7 @@ class TestPage:
     def test_every_kind_is_drawn(self, page):
         for kind in page.kinds:
             page.kind.value = kind
-            assert (page.image.color.visible) == (kind == "rgb")
+            assert (page.image.color.visible) == (kind in ("rgb", "observed_rgb"))
 
     def test_damaged_file_is_told_on_the_page(self, made):
         from concurrent.futures import ThreadPoolExecutor

@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from dataclasses import replace
 
 import numpy as np
 
@@ -9,10 +10,11 @@ import sigmacube as sc
 
 SHAPE = (46, 61, 70)
 NOISE = 0.04
+ODD = [[9, 17], [30, 41]]
 
 
 def make_result():
-    """Return (result, noisy cube): two bad bands, a masked corner, noise per band."""
+    """Return (result, noisy cube): bad bands, a masked corner, noise per band, a place."""
     truth = sc.synthetic.scene(SHAPE, rng=3)
     noisy = sc.synthetic.add_noise(truth, NOISE, rng=4)
     good = [band not in (20, 21) for band in range(SHAPE[2])]
@@ -23,10 +25,16 @@ def make_result():
         noisy.values,
         noisy.wavelengths,
         mask,
-        {**noisy.metadata, "good_bands": good, "source": "scene.npy"},
+        {
+            **noisy.metadata,
+            "good_bands": good,
+            "source": "scene.npy",
+            "transform": [30.0, 0.0, 600_000.0, 0.0, -30.0, 5_800_000.0],
+        },
     )
     level = np.full(SHAPE[2], NOISE)
-    return sc.denoise(cube, level, window=12, step=4), cube
+    result = sc.denoise(cube, level, prior=None, window=12, step=4)
+    return replace(result, unexplained=np.array(ODD)), cube
 
 
 class Running:

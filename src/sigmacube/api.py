@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias, overload
 
 import numpy as np
 
 from sigmacube.check.calibration import calibrated
+from sigmacube.core.progress import Progress, shown
 from sigmacube.cube import Cube
-from sigmacube.estimators import Progress
-from sigmacube.io.dataarray import as_cube
+from sigmacube.labelled import LabelledCube, with_labels
 from sigmacube.noise.signal_noise import SignalNoise
-from sigmacube.pipeline import denoise_cube
+from sigmacube.pipeline import as_cube, denoise_cube
 from sigmacube.result import DenoisedCube
 from sigmacube.settings import Settings, takes_settings
 
@@ -20,16 +20,44 @@ if TYPE_CHECKING:
 
 __all__ = ["denoise"]
 
+Noise: TypeAlias = float | np.ndarray | str | SignalNoise | None
+
+
+@overload
+def denoise(
+    cube: xr.DataArray,
+    noise: Noise = ...,
+    *,
+    mask: np.ndarray | None = ...,
+    calibrate: bool = ...,
+    workers: int | None = ...,
+    progress: Progress | bool | None = ...,
+    **options: Any,
+) -> LabelledCube: ...
+
+
+@overload
+def denoise(
+    cube: Cube | np.ndarray,
+    noise: Noise = ...,
+    *,
+    mask: np.ndarray | None = ...,
+    calibrate: bool = ...,
+    workers: int | None = ...,
+    progress: Progress | bool | None = ...,
+    **options: Any,
+) -> DenoisedCube: ...
+
 
 @takes_settings
 def denoise(
     cube: Cube | np.ndarray | xr.DataArray,
-    noise: float | np.ndarray | str | SignalNoise | None = None,
+    noise: Noise = None,
     *,
     mask: np.ndarray | None = None,
     calibrate: bool = False,
     workers: int | None = None,
-    progress: Progress | None = None,
+    progress: Progress | bool | None = None,
     **options: Any,
 ) -> DenoisedCube:
     """Denoise a cube by low-rank windows and give every value its standard deviation.
@@ -41,9 +69,10 @@ def denoise(
     Parameters
     ----------
     cube
-        (row, col, band) values: a `Cube`, an array of any real type, or an `xarray.DataArray`. If
-        the latter holds a Dask array, so does the result: one pass over the data is made at once,
-        the rest when values are asked for.
+        (row, col, band) values: a `Cube`, an array of any real type, or an `xarray.DataArray` with
+        its dimensions in any order: then ``estimate`` and ``std`` are labelled as it is. If it
+        holds a Dask array, so does the result: one pass over the data is made at once, the rest
+        when values are asked for.
     noise
         Standard deviation of the noise (one, or one per band), its (bands, bands) covariance, a
         `SignalNoise` whose variance grows with the signal, or the name of an estimator:
@@ -81,7 +110,7 @@ def denoise(
         Threads; by default the number of processors, but one where windows are so small that
         more would be in each other's way. The result is the same for any number, to the last bit.
     progress
-        Called as ``progress(done, total)``, counted in windows.
+        True draws a bar; a function is called as ``progress(done, total)``, counted in windows.
 
     Returns
     -------
@@ -113,7 +142,9 @@ def denoise(
         if calibrate:
             raise ValueError("Invalid calibrate with a Dask array. It needs a cube in memory.")
         lazy: Any = cube
-        return denoise_lazily(lazy, noise, settings, mask=mask)
-    cube = as_cube(cube, mask)
-    result = denoise_cube(cube, noise, settings, workers=workers, progress=progress)
-    return calibrated(result, cube) if calibrate else result
+        return with_labels(denoise_lazily(lazy, noise, settings, mask=mask))
+    given, cube = cube, as_cube(cube, mask)
+    with shown(progress, "Denoising", "windows") as move:
+        result = denoise_cube(cube, noise, settings, workers=workers, progress=move)
+    result = calibrated(result, cube) if calibrate else result
+    return with_labels(result) if "xarray" in cube.metadata and given is not cube else result

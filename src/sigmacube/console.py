@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import click
 
-from sigmacube.core.progress import Progress
+from sigmacube.core.progress import Progress, bar
 
 __all__ = ["quiet", "note", "log_as_notes", "progress", "working", "table"]
 
@@ -72,18 +71,7 @@ def progress(label: str, *, unit: str = "windows") -> Iterator[Progress | None]:
     if quiet() or not console.is_terminal:
         yield None
         return
-    bar = _bar(console)
-    task = bar.add_task(label, total=None, rate="")
-
-    def move(done: int, total: int) -> None:
-        elapsed = bar.tasks[0].elapsed or 0.0
-        digits = 0 if done > 10 * elapsed else 1
-        rate = f"{done / elapsed:,.{digits}f} {unit}/s" if elapsed > 0 and done else ""
-        # After its last window a cube is still put together, which takes a while.
-        what = "Combining" if done == total and unit == "windows" else label
-        bar.update(task, completed=done, total=total, rate=rate, description=what)
-
-    with bar:
+    with bar(console, label, unit) as move:
         yield move
 
 
@@ -98,19 +86,3 @@ def working(label: str) -> Iterator[None]:
         return
     with console.status(label):
         yield
-
-
-def _bar(console: Any) -> Any:
-    from rich import progress as parts
-
-    return parts.Progress(
-        parts.SpinnerColumn(),
-        parts.TextColumn("{task.description}"),
-        parts.BarColumn(),
-        parts.MofNCompleteColumn(),
-        parts.TextColumn("{task.fields[rate]}"),
-        parts.TimeRemainingColumn(),
-        parts.TextColumn("left"),
-        console=console,
-        transient=True,
-    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -30,15 +30,30 @@ class EstimatedCube(Card):
     error_model: ErrorModel | None
     """Covariances of the errors; None when it was not kept."""
 
+    _other_names: ClassVar[Mapping[str, str]] = {
+        "values": "'estimate', the denoised values",
+        "data": "'estimate', the denoised values",
+        "denoised": "'estimate', the denoised values",
+        "sigma": "'std', the standard deviation of every value",
+        "uncertainty": "'std', the standard deviation of every value",
+        "covariance": "'spectral_cov(row, col)'",
+        "shape": "'estimate.shape'",
+        "rank": "'ranks', one for every window",
+    }
+
     def _facts(self) -> Mapping[str, str]:
         facts = {"size": size_of(self.estimate.shape)} | span_of(self.wavelengths)
         if isinstance(self.std, np.ndarray):
             facts["σ of the estimate"] = spread_of(self.std)
         return facts
 
+    def unlabelled(self) -> EstimatedCube:
+        """Return the cube with plain arrays (row, col, band): itself, where it has no labels."""
+        return self
+
     def has_values(self) -> np.ndarray:
         """Return (band,) True for bands with any value that is not masked."""
-        return np.asarray(np.isfinite(self.estimate).any(axis=(0, 1)))
+        return np.asarray(np.isfinite(self.unlabelled().estimate).any(axis=(0, 1)))
 
     def interval(self, level: float = 0.95) -> tuple[np.ndarray, np.ndarray]:
         """Return the bounds (low, high) of the central interval at ``level``, between 0 and 1."""
@@ -134,14 +149,13 @@ class EstimatedCube(Card):
             raise ValueError(f"Invalid count {count}. It must be at least 1.")
         errors = self.known_errors()
         spans = []
-        for name, part, size in zip(
-            ("rows", "cols"), (rows, cols), self.estimate.shape[:2], strict=True
-        ):
+        sides = self.unlabelled().estimate.shape[:2]
+        for name, part, size in zip(("rows", "cols"), (rows, cols), sides, strict=True):
             start, stop, step = (slice(None) if part is None else part).indices(size)
             if step != 1 or start >= stop:
                 raise ValueError(f"Invalid {name} {part}. They must be a range of the {size}.")
             spans.append(slice(start, stop))
-        missing = ~np.isfinite(self.estimate[spans[0], spans[1]])
+        missing = ~np.isfinite(self.unlabelled().estimate[spans[0], spans[1]])
         drawn = np.empty((count, *missing.shape))
         stream = errors.draws(count, np.random.default_rng(rng), spans[0], spans[1])
         for target, error in zip(drawn, stream, strict=True):

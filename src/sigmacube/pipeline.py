@@ -7,29 +7,59 @@ and columns of it: the whole scene in memory, a tile of a file, or a block of a 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from sigmacube.core.parallel import ParallelMap, parallel
+from sigmacube.core.validity import broadcast_mask
 from sigmacube.core.windows import WindowGrid
 from sigmacube.cube import Cube
-from sigmacube.estimators import Progress, Region, estimator
-from sigmacube.noise.advice import advice_on_impulses, advice_on_ranks
+from sigmacube.estimators import Progress, Region, advice, estimator
+from sigmacube.io.dataarray import from_dataarray
 from sigmacube.noise.signal_noise import SignalNoise
 from sigmacube.noise.stripes import find_stripes
 from sigmacube.result import DenoisedCube
-from sigmacube.scene import Scene
 from sigmacube.settings import Settings
-from sigmacube.survey import Presence, SettledNoise, Source, Survey, find_presence, settle_noise
+from sigmacube.survey import (
+    Presence,
+    Scene,
+    SettledNoise,
+    Source,
+    Survey,
+    find_presence,
+    settle_noise,
+)
 
-__all__ = ["denoise_cube", "denoise_region", "survey_scene"]
+if TYPE_CHECKING:
+    import xarray as xr
+
+__all__ = ["as_cube", "denoise_cube", "denoise_region", "survey_scene"]
 
 Noise = float | np.ndarray | str | SignalNoise | SettledNoise | None
-# Elements of a window from which on a second thread pays.
+# Elements of a window from which on a second thread pays: below it threads spend more time on
+# handing over the interpreter lock than a second processor gains.
 SMALL_WINDOW = 12_000
+
+
+def as_cube(cube: Cube | np.ndarray | xr.DataArray, mask: np.ndarray | None = None) -> Cube:
+    """Return any accepted input as a `Cube`, its own mask and the user's joined.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> as_cube(np.zeros((2, 3, 4)), np.ones((2, 3), dtype=bool)).mask.shape
+    (2, 3, 4)
+    """
+    if not isinstance(cube, Cube):
+        given: Any = cube
+        labelled = hasattr(given, "dims") and hasattr(given, "coords")
+        cube = from_dataarray(given) if labelled else Cube(np.asarray(given))
+    if mask is None:
+        return cube
+    mask = broadcast_mask(mask, cube.shape)
+    return replace(cube, mask=mask if cube.mask is None else cube.mask & mask)
 
 
 def survey_scene(
@@ -44,33 +74,17 @@ def survey_scene(
 ) -> Survey:
     """Learn what the regions of a scene need to know of the whole, in bounded memory.
 
-    Parameters
-    ----------
-    source
-        The cube, read by block.
-    noise
-        As for `sigmacube.denoise`.
-    settings
-        How the scene is solved.
-    run
-        Parallel map.
-    presence
-        Which values are there, where that has been looked at.
-    workers
-        Threads for estimators of the noise.
-    whole
-        Whether the scene will be solved as one region.
+    ``presence`` tells which values are there, where that has been looked at; ``whole`` whether the
+    scene will be solved as one region. ``workers`` are threads for estimators of the noise.
     """
-    chosen = estimator(settings)
     presence = find_presence(source) if presence is None else presence
     if not isinstance(noise, SettledNoise):
-        robust = settings.solver_name == "robust"
-        noise = settle_noise(source, noise, settings, impulses=robust, workers=workers)
+        noise = settle_noise(source, noise, settings, workers=workers)
     survey = Survey(source.shape, presence, noise, settings)
-    if settings.solver_name == "robust":
+    if settings.solver == "robust":
         shape = (*survey.shape[:2], len(survey.bands))
         survey = replace(survey, stripes=find_stripes(Scene(source, survey).over_noise, shape))
-    learnt = chosen.learn(Scene(source, survey), run, whole=whole)
+    learnt = estimator(settings).learn(Scene(source, survey), run, whole=whole)
     return replace(survey, learnt=learnt)
 
 
@@ -89,8 +103,7 @@ def denoise_region(
     last bit.
     """
     rows, cols = rows or (0, survey.shape[0]), cols or (0, survey.shape[1])
-    scene = Scene(source, survey)
-    return estimator(survey.settings).solve(scene, rows, cols, run, progress)
+    return estimator(survey.settings).solve(Scene(source, survey), rows, cols, run, progress)
 
 
 def denoise_cube(
@@ -102,14 +115,17 @@ def denoise_cube(
     progress: Progress | None = None,
 ) -> DenoisedCube:
     """Denoise a cube in memory; see `sigmacube.denoise`."""
-    with parallel(_threads(workers, settings, cube.shape)) as run:
+    threads = workers
+    if workers is None and settings.prior is None and settings.solver == "svd":
+        grid = WindowGrid.create(cube.shape, window=settings.window, step=settings.step)
+        threads = 1 if math.prod(grid.window) < SMALL_WINDOW else None
+    with parallel(threads) as run:
         survey = survey_scene(cube, noise, settings, run, workers=workers, whole=True)
         region = denoise_region(cube, survey, run, progress=progress)
-    record: dict[str, Any] = survey.record()
+    record = survey.record(advice=advice(Scene(cube, survey), region))
     aside = estimator(settings).sets_aside
     if aside and region.left_out is not None:
         record["rejected_share"] = float(region.left_out.mean())
-    advice = _advice(cube, survey, region)
     return DenoisedCube(
         estimate=region.estimate,
         std=region.std,
@@ -122,37 +138,6 @@ def denoise_cube(
         metadata=cube.metadata,
         rejected=region.left_out if aside else None,
         unexplained=region.unexplained,
-        settings=record if advice is None else {**record, "advice": advice},
+        settings=record,
         error_model=region.errors,
     )
-
-
-def _advice(cube: Cube, survey: Survey, region: Region) -> str | None:
-    """Return what to tell a user whose windows met impulses that the solver does not know."""
-    if survey.settings.solver != "svd":
-        return None
-    found = advice_on_impulses(cube.values, region.estimate, region.noise_std)
-    return found or advice_on_ranks(_few_windows(cube, survey), region.ranks, survey.grid)
-
-
-def _few_windows(cube: Cube, survey: Survey) -> Iterator[np.ndarray]:
-    """Yield (pixel, band) values over their noise of three windows across the scene."""
-    grid, scene = survey.grid, Scene(cube, survey)
-    rows, cols = (np.linspace(0, n - 1, 3).astype(int).tolist() for n in grid.shape[:2])
-    for i, j in zip(rows, cols, strict=True):
-        block = scene.load(*grid.slices(i, j)[:2])
-        yield block.scaled()[block.valid]
-
-
-def _threads(workers: int | None, settings: Settings, shape: tuple[int, ...]) -> int | None:
-    """Return the number of threads: one by default where windows are small.
-
-    Their steps are so short that threads spend more time on handing over the interpreter lock than
-    a second processor gains.
-    """
-    if workers is not None or settings.solver != "svd" or len(shape) != 3:
-        return workers
-    if settings.prior == "spatial":  # windows go by stacks, whatever their size
-        return None
-    grid = WindowGrid.create(shape, window=settings.window, step=settings.step)
-    return 1 if math.prod(grid.window) < SMALL_WINDOW else None

@@ -80,6 +80,10 @@ class DenoisedCube(EstimatedCube):
     typical: Callable[[], DenoisedCube] | None = None
     """Gives a part that stands for the scene, where the whole would take much work."""
 
+    def unlabelled(self) -> DenoisedCube:
+        """Return the result with plain arrays (row, col, band): itself, where it has no labels."""
+        return self
+
     def has_values(self) -> np.ndarray:
         """Return (band,) True for bands with any value that is not masked."""
         return super().has_values() if self.filled_bands is None else self.filled_bands
@@ -92,7 +96,7 @@ class DenoisedCube(EstimatedCube):
         """Work out the mean error correlation along each axis, as files state it."""
         from sigmacube.error_correlation import error_correlation
 
-        return None if self.std is None else error_correlation(self)
+        return None if self.std is None else error_correlation(self.unlabelled())
 
     def rejected_share(self, axis: str = "band") -> np.ndarray:
         """Return the share of elements a robust solver set aside, per band or per pixel.
@@ -116,10 +120,11 @@ class DenoisedCube(EstimatedCube):
         if axis not in ("band", "pixel"):
             raise ValueError(f"Invalid axis {axis!r}. It must be 'band' or 'pixel'.")
         over = (0, 1) if axis == "band" else 2
-        known = np.count_nonzero(np.isfinite(self.estimate), axis=over)
+        plain = self.unlabelled()
+        known = np.count_nonzero(np.isfinite(plain.estimate), axis=over)
         rejected = np.zeros(known.shape)
-        if self.rejected is not None:
-            rejected = np.count_nonzero(self.rejected, axis=over)
+        if plain.rejected is not None:
+            rejected = np.count_nonzero(plain.rejected, axis=over)
         return np.divide(rejected, known, out=np.full(known.shape, np.nan), where=known > 0)
 
     def calibrated(self, factors: np.ndarray) -> DenoisedCube:
@@ -150,14 +155,14 @@ class DenoisedCube(EstimatedCube):
         """Return the CF-1.11 dataset that `save` writes."""
         from sigmacube.io import cf
 
-        return cf.from_result(self, self.error_correlation())
+        return cf.from_result(self.unlabelled(), self.error_correlation())
 
     def save(self, path: str | Path, **options: Any) -> Path:
         """Write the result; the suffix decides the format."""
         from sigmacube import io
 
         stated = self.error_correlation() if io.states_correlation(path) else None
-        return io.write(self, path, correlation=stated, **options)
+        return io.write(self.unlabelled(), path, correlation=stated, **options)
 
     def plot(self, *, observed: Any = None) -> np.ndarray:
         """Draw the scene, its standard deviation and the ranks; see `sc.plots.overview`.
@@ -174,18 +179,18 @@ class DenoisedCube(EstimatedCube):
         """
         from sigmacube.show import plots
 
-        return plots.overview(self, observed=observed)
+        return plots.overview(self.unlabelled(), observed=observed)
 
     def plot_spectrum(self, row: int, col: int, **options: Any) -> Axes:
         """Draw the spectrum of a pixel with its interval; see `sc.plots.spectrum`."""
         from sigmacube.show import plots
 
-        return plots.spectrum(self, row=row, col=col, **options)
+        return plots.spectrum(self.unlabelled(), row=row, col=col, **options)
 
     def _facts(self) -> Mapping[str, str]:
         from sigmacube.show.key_figures import key_figures
 
-        return key_figures(self)
+        return key_figures(self.unlabelled())
 
     def _notes(self) -> Sequence[str]:
         from sigmacube.show.key_figures import caveats_of
@@ -195,4 +200,4 @@ class DenoisedCube(EstimatedCube):
     def _repr_html_(self) -> str:
         from sigmacube.show.key_figures import repr_html
 
-        return repr_html(self)
+        return repr_html(self.unlabelled())

@@ -9,9 +9,10 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from sigmacube.core.windows import WindowSpec
+if TYPE_CHECKING:
+    from sigmacube.core.windows import WindowSpec
 
 __all__ = ["PRIORS", "Settings", "takes_settings"]
 
@@ -39,7 +40,7 @@ class Settings:
 
     Examples
     --------
-    >>> settings = Settings(window=12, rank=3)
+    >>> settings = Settings(window=12, prior=None, rank=3)
     >>> settings.to_dict()["window"]
     12
     >>> Settings.from_dict(settings.to_dict()) == settings
@@ -86,7 +87,13 @@ class Settings:
                     f"Invalid {one.name} {value!r} with prior={self.prior!r}. It belongs to "
                     "prior=None, the low-rank windows (--prior none)."
                 )
-        _check_sides(self.window, self.step)
+        sides, steps = ((s, s) if isinstance(s, int) else s for s in (self.window, self.step))
+        for side, step in zip(sides, steps, strict=False):
+            if side is not None and step is not None and step > side:
+                raise ValueError(
+                    f"Invalid step {step}. It must not exceed the window, {side}, or pixels "
+                    "would be left out."
+                )
         if self.prior == "spatial":
             self._check_spatial()
 
@@ -94,8 +101,9 @@ class Settings:
         """Refuse what only low-rank windows can do."""
         if self.solver not in ("svd", "robust"):
             raise ValueError(
-                f"Invalid solver {self.solver_name!r} with prior='spatial'. It must be 'svd' or "
-                "'robust'; other solvers belong to prior=None, the low-rank windows (--prior none)."
+                f"Invalid solver {self.to_dict()['solver']!r} with prior='spatial'. It must be "
+                "'svd' or 'robust'; other solvers belong to prior=None, the low-rank windows "
+                "(--prior none)."
             )
         for name, sides in (("window", self.window), ("step", self.step)):
             if not isinstance(sides, int):
@@ -104,18 +112,13 @@ class Settings:
                     "windows that differ by axis belong to prior=None (--prior none)."
                 )
 
-    @property
-    def solver_name(self) -> str:
-        """Name of the solver, as it is recorded."""
-        if isinstance(self.solver, str):
-            return self.solver
-        return str(getattr(self.solver, "__name__", "custom"))
-
     def to_dict(self) -> dict[str, Any]:
         """Return the settings as JSON knows them."""
         found = {one.name: getattr(self, one.name) for one in fields(self)}
         found = {k: list(v) if isinstance(v, tuple) else v for k, v in found.items()}
-        return {**found, "solver": self.solver_name}
+        if callable(self.solver):
+            found["solver"] = str(getattr(self.solver, "__name__", "custom"))
+        return found
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Settings:
@@ -128,18 +131,6 @@ class Settings:
             )
         plain: Any = {k: tuple(v) if isinstance(v, list) else v for k, v in values.items()}
         return cls(**plain)
-
-
-def _check_sides(window: WindowSpec, step: WindowSpec) -> None:
-    """Refuse steps that would leave pixels out."""
-    sides = [window] * 2 if isinstance(window, int) else list(window)
-    strides = [step] * 2 if isinstance(step, int) else list(step)
-    for side, stride in zip(sides, strides, strict=False):
-        if side is not None and stride is not None and stride > side:
-            raise ValueError(
-                f"Invalid step {stride}. It must not exceed the window, {side}, or pixels "
-                "would be left out."
-            )
 
 
 def takes_settings(function: _Function) -> _Function:

@@ -1,28 +1,43 @@
-"""What must be known of the whole scene before a part of it can be solved.
+"""A scene as estimators see it: what is known of the whole, and blocks made ready for windows.
 
 Windows are local; some things are not: which bands hold data, the noise, striped lines, and what
 the estimator learns of the whole scene. A `Survey` holds them. It comes from passes over the scene,
-block by block, and is the same whether the scene lies in memory or in a file.
+block by block, and is the same whether the scene lies in memory or in a file. A `Scene` reads
+blocks in its light: validity settled, bands without data set aside, noise known.
 """
 
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property, reduce
+from functools import reduce
 from typing import Any, Protocol
 
 import numpy as np
 
 from sigmacube._version import __version__
+from sigmacube.core.parallel import ParallelMap
 from sigmacube.core.validity import NO_VALUE, check_values, mean_spectrum, valid_elements
-from sigmacube.core.whitening import Noise
+from sigmacube.core.whitening import SEGMENT, Noise
 from sigmacube.core.windows import WindowGrid
+from sigmacube.noise.instrument import DarkNoise, InstrumentNoise, noise_of
 from sigmacube.noise.signal_noise import SignalNoise
 from sigmacube.settings import Settings
 
-__all__ = ["Presence", "SettledNoise", "Source", "Survey", "find_presence", "settle_noise"]
+__all__ = [
+    "Presence",
+    "Scene",
+    "SceneBlock",
+    "SettledNoise",
+    "Source",
+    "Survey",
+    "find_presence",
+    "noise_regions",
+    "settle_noise",
+    "strips",
+]
 
 # Elements that are looked at together when the whole scene is streamed: 32 MB of float64.
 STREAMED = 4_000_000
@@ -31,6 +46,8 @@ STREAMED = 4_000_000
 # of regions are multiples of the windows that estimators look at.
 MOSAIC = 400
 REGIONS = 4
+# Rows that are whitened at a time.
+STRIP = 8
 _NOISE_PARTS = ("gain", "offset", "reference", "correlation")
 
 
@@ -98,59 +115,49 @@ class Survey:
     learnt: Mapping[str, np.ndarray] = field(default_factory=dict)
     """What the estimator has learnt of the whole scene, by name."""
 
-    @cached_property
-    def bands(self) -> np.ndarray:
-        """Indices of the bands that hold valid values."""
-        return self.presence.bands
+    bands: np.ndarray = field(init=False)
+    """Indices of the bands that hold valid values."""
+    incomplete: bool = field(init=False)
+    """Whether values are missing, or are set aside as striped."""
+    noise: float | np.ndarray = field(init=False)
+    """Noise of all bands: standard deviations or a covariance, at the reference spectrum."""
+    model: Noise = field(init=False)
+    """Noise of the bands that hold data."""
+    signal_noise: SignalNoise | None = field(init=False)
+    """Noise of the bands that hold data, where it depends on the signal."""
+    grid: WindowGrid = field(init=False)
+    """All windows of the scene."""
 
-    @property
-    def incomplete(self) -> bool:
-        """Whether values are missing, or are set aside as striped."""
-        return self.presence.incomplete or self.stripes is not None
-
-    def striped(self, rows: slice, cols: slice) -> np.ndarray | None:
-        """Return (row, col, band with data) True for elements of striped lines in a block."""
-        if self.stripes is None:
-            return None
-        return self.stripes[0][None, cols] | self.stripes[1][rows, None]
-
-    @property
-    def signal_noise(self) -> SignalNoise | None:
-        """Noise of the bands that hold data, where it depends on the signal."""
-        model = self.settled.model
-        return model.select(self.bands) if isinstance(model, SignalNoise) else None
-
-    @property
-    def noise(self) -> float | np.ndarray:
-        """Noise of all bands: standard deviations or a covariance, at the reference spectrum."""
-        model = self.settled.model
-        return model.value if isinstance(model, SignalNoise) else model
-
-    @cached_property
-    def model(self) -> Noise:
-        """Noise of the bands that hold data."""
-        return Noise.create(self.noise, self.shape[2]).select(self.bands)
-
-    @cached_property
-    def grid(self) -> WindowGrid:
-        """All windows of the scene."""
+    def __post_init__(self) -> None:
+        bands, given = self.presence.bands, self.settled.model
+        varying = given if isinstance(given, SignalNoise) else None
+        noise = given.value if isinstance(given, SignalNoise) else given
         window, step = self.settings.window, self.settings.step
         if self.settings.prior == "spatial" and isinstance(window, int) and isinstance(step, int):
             window = (min(window, self.shape[0]), min(window, self.shape[1]))
             step = (min(step, window[0]), min(step, window[1]))
-        grid = WindowGrid.create((*self.shape[:2], len(self.bands)), window=window, step=step)
-        if not self.model.is_diagonal and len(grid.bands) > 1:
+        derived = {
+            "bands": bands,
+            "incomplete": self.presence.incomplete or self.stripes is not None,
+            "noise": noise,
+            "model": Noise.create(noise, self.shape[2]).select(bands),
+            "signal_noise": None if varying is None else varying.select(bands),
+            "grid": WindowGrid.create((*self.shape[:2], len(bands)), window=window, step=step),
+        }
+        for name, value in derived.items():
+            object.__setattr__(self, name, value)
+        if not self.model.is_diagonal and len(self.grid.bands) > 1:
             raise ValueError(
-                f"Invalid window of {grid.bands.size} bands with a noise covariance. Windows must "
-                "hold all bands where the noise is correlated between bands."
+                f"Invalid window of {self.grid.bands.size} bands with a noise covariance. Windows "
+                "must hold all bands where the noise is correlated between bands."
             )
-        return grid
 
-    def record(self) -> dict[str, Any]:
+    def record(self, advice: str | None = None) -> dict[str, Any]:
         """Return the settings that go with a result: those asked for, and what came of them."""
         axes = (self.grid.rows, self.grid.cols, self.grid.bands)
         asked = self.settings.to_dict()
         asked.pop("uncertainty")
+        asked |= {} if advice is None else {"advice": advice}
         return asked | {
             "window": list(self.grid.window),
             "step": [axis.step for axis in axes],
@@ -208,11 +215,6 @@ class Presence:
         return Presence(low, high, min(self.fewest, other.fewest))
 
     @property
-    def alive(self) -> np.ndarray:
-        """(band,) True for bands with any valid value."""
-        return np.asarray(self.low <= self.high)
-
-    @property
     def bands(self) -> np.ndarray:
         """Indices of the bands that hold data; there must be some.
 
@@ -220,7 +222,7 @@ class Presence:
         bands are like that.
         """
         varied = np.flatnonzero(self.low < self.high)
-        bands = varied if len(varied) else np.flatnonzero(self.alive)
+        bands = varied if len(varied) else np.flatnonzero(self.low <= self.high)
         if len(bands) == 0:
             raise ValueError(NO_VALUE)
         return bands
@@ -228,11 +230,146 @@ class Presence:
     @property
     def incomplete(self) -> bool:
         """Whether valid pixels miss values in bands that hold data."""
-        return self.fewest < int(np.count_nonzero(self.alive))
+        return self.fewest < int(np.count_nonzero(self.low <= self.high))
 
     def to_arrays(self) -> dict[str, Any]:
         """Return it as arrays."""
         return {"low": self.low, "high": self.high, "fewest": self.fewest}
+
+
+@dataclass(frozen=True, eq=False)
+class Scene:
+    """A cube as the windows see it: in the bands that hold data, with its noise, by block."""
+
+    source: Source
+    survey: Survey
+
+    def load(self, rows: slice, cols: slice) -> SceneBlock:
+        """Read a block and settle what is valid in it; elements of striped lines are missing."""
+        survey, (rows, wide) = self.survey, self.extent(rows, cols)
+        values, mask = self.source.block(rows, wide)
+        kept, dtype, n_bands = valid_elements(values, mask), values.dtype, values.shape[2]
+        if len(survey.bands) < n_bands:
+            values, kept = values[..., survey.bands], kept[..., survey.bands]
+        valid, lacking = np.asarray(kept.any(axis=2)), None
+        if not kept.all():
+            lacking = ~kept & valid[..., None]
+            lacking = lacking if lacking.any() else None
+        missing, scale = lacking, None
+        if survey.stripes is not None:
+            striped = survey.stripes[0][None, wide] | survey.stripes[1][rows, None]
+            striped &= valid[..., None]
+            missing = striped if lacking is None else striped | lacking
+        if not valid.all():
+            values = np.where(valid[..., None], values, 0)
+        if survey.signal_noise is not None:
+            scale = _pixel_scale(values, lacking, survey.signal_noise)
+        if missing is not None:
+            values = np.where(missing, 0, values)
+        here = slice(cols.start - wide.start, cols.stop - wide.start)
+        missing_here, lacking_here, scale_here = (
+            None if a is None else a[:, here] for a in (missing, lacking, scale)
+        )
+        return SceneBlock(
+            values, here, survey.bands, n_bands, survey.model,
+            dtype if dtype in (np.float32, np.float64) else np.dtype(np.float64),
+            valid[:, here], missing_here, lacking_here, scale_here, wide_scale=scale,
+        )  # fmt: skip
+
+    def over_noise(self, rows: slice, cols: slice) -> tuple[np.ndarray, np.ndarray]:
+        """Return values over their noise std, and which of them are there, of a block."""
+        block = self.load(rows, cols)
+        there = block.valid[..., None]
+        return block.scaled(), there if block.missing is None else there & ~block.missing
+
+    def extent(self, rows: slice, cols: slice) -> tuple[slice, slice]:
+        """Return what `load` reads: whole segments of columns where whitening must round alike."""
+        if self.survey.model.is_diagonal and self.survey.signal_noise is None:
+            return rows, cols
+        left = cols.start - cols.start % SEGMENT
+        return rows, slice(left, min(cols.stop + -cols.stop % SEGMENT, self.survey.shape[1]))
+
+
+@dataclass(frozen=True, eq=False)
+class SceneBlock:
+    """What is solved: some rows and columns in the bands that hold data, with their noise."""
+
+    spectra: np.ndarray
+    """(row, col, band) values, zero where masked; columns are those that `Scene.load` reads."""
+    cols: slice
+    """Columns that were asked for."""
+    bands: np.ndarray
+    """Indices of the bands that hold data."""
+    n_bands: int
+    """Bands of the scene."""
+    noise: Noise
+    """Noise of these bands."""
+    dtype: np.dtype
+    """Type of results: that of the input if it is a float."""
+    valid: np.ndarray
+    """(row, col) True for pixels that are valid in any of these bands."""
+    missing: np.ndarray | None
+    """(row, col, band) True for the missing values of valid pixels; None if there are none."""
+    lacking: np.ndarray | None
+    """Like ``missing``, but only what the input lacks, without striped lines."""
+    pixel_scale: np.ndarray | None
+    """(row, col) factor of every pixel on its noise; None where all are alike."""
+    wide_scale: np.ndarray | None
+    """Like ``pixel_scale``, for all columns of ``spectra``."""
+
+    def whitened(self, run: ParallelMap) -> np.ndarray:
+        """Return the block as float64 with unit noise, zero where values are masked."""
+        shape = self.spectra.shape
+        white = np.empty((shape[0], self.cols.stop - self.cols.start, shape[2]))
+
+        def fill(rows: slice) -> None:
+            part, scale = self.spectra[rows], self.wide_scale
+            part = part if scale is None else part / scale[rows, :, None]
+            white[rows] = self.noise.whiten(part)[:, self.cols]
+
+        run(fill, [slice(start, start + STRIP) for start in range(0, shape[0], STRIP)])
+        return white
+
+    def scaled(self) -> np.ndarray:
+        """Return the block over its noise, without regard to the correlation of bands."""
+        part, scale = self.spectra[:, self.cols], self.pixel_scale
+        part = part if scale is None else part / scale[..., None]
+        return np.divide(part, self.noise.std, dtype=np.float64)
+
+    def std_of_elements(self) -> np.ndarray:
+        """Return (band,) or (row, col, band) noise std on all bands, NaN for those without data."""
+        std = np.full(self.n_bands, np.nan)
+        std[self.bands] = self.noise.std
+        return std if self.pixel_scale is None else self.pixel_scale[..., None] * std
+
+    def to_output(
+        self, array: np.ndarray, part: tuple[slice, ...] = (slice(None), slice(None))
+    ) -> np.ndarray:
+        """Return an array of the valid bands as one like the input, NaN where it is masked.
+
+        ``part`` are the rows and columns of the block that the array holds.
+        """
+        if self.pixel_scale is not None:
+            array = array * self.pixel_scale[part][..., None]
+        if len(self.bands) == self.n_bands:
+            output = array.astype(self.dtype, copy=False)
+        else:
+            output = np.full((*array.shape[:2], self.n_bands), np.nan, dtype=self.dtype)
+            output[..., self.bands] = array
+        valid = self.valid[part]
+        if not valid.all():
+            output[~valid] = np.nan
+        return output
+
+
+def _pixel_scale(spectra: np.ndarray, missing: np.ndarray | None, noise: SignalNoise) -> np.ndarray:
+    """Return (row, col) factors on the noise, segment by segment so that all parts round alike."""
+    if missing is not None:  # zero would make a pixel darker than it is
+        spectra = np.where(missing, np.asarray(noise.reference), spectra)
+    starts = range(0, spectra.shape[1], SEGMENT)
+    return np.concatenate(
+        [noise.pixel_scale(spectra[:, start : start + SEGMENT]) for start in starts], axis=1
+    )
 
 
 def find_presence(source: Source) -> Presence:
@@ -261,34 +398,62 @@ def strips(shape: tuple[int, int, int]) -> Iterator[slice]:
 
 def settle_noise(
     source: Source,
-    noise: float | np.ndarray | str | SignalNoise | None,
+    noise: float | np.ndarray | str | SignalNoise | DarkNoise | None,
     settings: Settings,
     *,
-    impulses: bool = False,
     workers: int | None = None,
 ) -> SettledNoise:
     """Return the noise to use, estimating it where it is not given.
 
     Large scenes are looked at in part, see `noise_sample`. Estimators know whole spectra only:
-    missing values, and with ``impulses`` whatever stands out from its neighbours, are filled with
-    neighbouring values for them.
+    missing values, and for the robust solver whatever stands out from its neighbours, are filled
+    with neighbouring values for them.
     """
-    if noise is not None and not isinstance(noise, str | SignalNoise):
+    about = getattr(source, "metadata", None) or {}
+    noise = noise_of(noise, source.shape[2], getattr(source, "wavelengths", None), about)
+    if noise is not None and not isinstance(noise, str | SignalNoise | DarkNoise):
         value = np.asarray(noise, dtype=np.float64)
         return SettledNoise(float(value) if value.ndim == 0 else value.copy(), "given")
     values, mask = noise_sample(source)
+    mean = mean_spectrum(values, np.any(valid_elements(values, mask), axis=2))
+    if isinstance(noise, InstrumentNoise):
+        return _instrument(noise, values, mask, mean)
     if isinstance(noise, SignalNoise):
-        noise = noise.at(mean_spectrum(values, np.any(valid_elements(values, mask), axis=2)))
-        return SettledNoise(noise, "given", {"kind": "signal-dependent"})
+        return SettledNoise(noise.at(mean), "given", {"kind": "signal-dependent"})
     from sigmacube.noise.estimation import fit_noise
     from sigmacube.noise.filling import whole_spectra
 
-    values, mask = whole_spectra(values, mask, impulses=impulses)
-    found = fit_noise(values, noise, mask=mask, workers=workers)
+    values, mask = whole_spectra(values, mask, impulses=settings.solver == "robust")
+    asked = None if isinstance(noise, DarkNoise) else noise
+    found = fit_noise(values, asked, mask=mask, workers=workers)
+    if isinstance(noise, DarkNoise):
+        source_name = f"dark frames and {found.source}"
+        return SettledNoise(noise.completed(found, mean), source_name, found.summary())
     window, bands = settings.window, source.shape[2]
     if isinstance(window, tuple) and len(window) == 3 and window[2] not in (None, bands):
         found = found.independent()
     return SettledNoise(found.model, found.source, found.summary())
+
+
+def _instrument(
+    noise: InstrumentNoise, values: np.ndarray, mask: np.ndarray | None, mean: np.ndarray
+) -> SettledNoise:
+    """Return the line of an instrument's noise, and how far it departs from the curve."""
+    shown = np.where(valid_elements(values, mask), values, np.nan).reshape(-1, values.shape[2])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # bands without data
+        low, high = np.nanpercentile(shown, [5, 95], axis=0)
+    known = np.isfinite(low)
+    mean = np.where(known, mean, np.nanmean(mean[known]) if known.any() else 0.0)
+    error = noise.line_error(mean, np.where(known, low, mean), np.where(known, high, mean))
+    about = {
+        "kind": "signal-dependent",
+        "file": noise.file,
+        "curve": noise.curve,
+        "line_error": round(float(error.max()), 5),
+        "bands_off_by_0.1_percent": int(np.count_nonzero(error > 1e-3)),
+    }
+    return SettledNoise(noise.at(mean), "given", about)
 
 
 def noise_regions(shape: tuple[int, int, int]) -> list[list[tuple[slice, slice]]]:

@@ -19,15 +19,15 @@ from sigmacube.check.verdict import judge
 from sigmacube.core.card import Card
 from sigmacube.core.levels import LEVELS, half_width
 from sigmacube.core.parallel import ParallelMap, parallel
-from sigmacube.core.progress import Progress
+from sigmacube.core.progress import Progress, shown
 from sigmacube.core.validity import valid_elements
 from sigmacube.cube import Cube
 from sigmacube.estimators import Region
-from sigmacube.io.dataarray import as_cube
-from sigmacube.pipeline import denoise_region, survey_scene
+from sigmacube.pipeline import as_cube, denoise_region, survey_scene
 from sigmacube.result import DenoisedCube
 from sigmacube.settings import Settings
 from sigmacube.survey import Source, Survey, settle_noise
+from sigmacube.tiles.plan import Tile
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -41,7 +41,7 @@ MOST_HIDDEN = 4_000_000
 CELL = 20
 N_CLASSES = 5
 # Pairs of neighbours whose error covariance is asked for.
-N_PAIRS = 24
+N_PAIRS = 32
 Span = tuple[int, int]
 
 
@@ -151,7 +151,7 @@ def holdout(
     noise: Any = None,
     mask: np.ndarray | None = None,
     workers: int | None = None,
-    progress: Progress | None = None,
+    progress: Progress | bool | None = None,
     **options: Any,
 ) -> Holdout:
     """Check the error bars of a scene on the scene itself, without truth.
@@ -194,15 +194,16 @@ def holdout(
     check_share(share)
     source = as_cube(cube, mask)
     if result is not None:
+        result = result.unlabelled()
         settings, noise = _as_in(result), _noise_of(result) if noise is None else noise
     else:
         settings = Settings(**{**options, "uncertainty": True})
     seed = rng if isinstance(rng, int) else int(rng.integers(2**63))
     rows, cols, _ = source.shape
-    with parallel(workers) as run:
+    with parallel(workers) as run, shown(progress, "Checking", "tiles") as move:
         check = compare(
             source, noise, settings, [((0, rows), (0, cols))], run,
-            share=share, seed=seed, workers=workers, progress=progress,
+            share=share, seed=seed, workers=workers, progress=move,
         )  # fmt: skip
     return replace(check, wavelengths=source.wavelengths)
 
@@ -226,14 +227,12 @@ def compare(
     """
     size = int(np.prod(source.shape))
     veiled = Veiled(source, min(share, MOST_HIDDEN / size), seed)
-    robust = settings.solver_name == "robust"
-    settled = settle_noise(source, noise, settings, impulses=robust, workers=workers)
+    settled = settle_noise(source, noise, settings, workers=workers)
     survey = survey_scene(veiled, settled, settings, run, workers=workers)
     places = list(tiles(survey) if callable(tiles) else tiles)
     found = _Found.empty(survey)
     for number, (rows, cols) in enumerate(places):
-        region = denoise_region(veiled, survey, run, rows=rows, cols=cols)
-        found.add(veiled, survey, region, rows, cols)
+        found.add(veiled, survey, Tile(number, rows, cols), run)
         if progress is not None:
             progress(number + 1, len(places))
     return found.concluded(survey)
@@ -263,16 +262,19 @@ def _noise_of(result: DenoisedCube) -> Any:
 
 
 class _Found:
-    """What hidden elements and the removed part of a scene show, tile by tile."""
+    """What hidden elements and the removed part of a scene show, tile by tile.
+
+    All sums are over elements in the order of the scene, so that tiles leave no trace in them.
+    """
 
     def __init__(self, shape: tuple[int, int, int], bands: np.ndarray) -> None:
         self.shape, self.bands = shape, bands
         self.elements: list[np.ndarray] = []
-        """(5, n) cell, band, brightness, z and σ over the noise of hidden elements."""
+        """(6, n) place, cell, band, brightness, z and σ over the noise of hidden elements."""
         self.products = np.zeros(shape[2])
         self.powers = np.zeros(shape[2])
-        self.pairs = np.zeros(shape[2])
-        self.smoothing: list[float] = []
+        self.smoothing: list[np.ndarray] = []
+        """(2, n) number of a pair of neighbours and their error covariance over the noise."""
         self.ranks: list[np.ndarray] = []
 
     @classmethod
@@ -280,19 +282,27 @@ class _Found:
         """Return it before the first tile."""
         return cls(survey.shape, survey.bands)
 
-    def add(self, veiled: Veiled, survey: Survey, region: Region, rows: Span, cols: Span) -> None:
-        """Add the elements of a tile."""
+    def add(self, veiled: Veiled, survey: Survey, tile: Tile, run: ParallelMap) -> None:
+        """Denoise a tile and add its elements; a border of one pixel shows their neighbours."""
+        rows, cols = (
+            (first, min(stop + 1, size))
+            for (first, stop), size in zip((tile.rows, tile.cols), self.shape, strict=False)
+        )
+        region = denoise_region(veiled, survey, run, rows=rows, cols=cols)
+        assert region.std is not None
         place = slice(*rows), slice(*cols)
         values, mask = veiled.source.block(*place)
         there = valid_elements(values, mask) & np.isfinite(region.estimate)
         hidden = veiled.hidden(*place) & there
-        assert region.std is not None
         noise = np.broadcast_to(region.noise_std, values.shape)
         residual = np.where(there, values - region.estimate, np.nan)
-        self._add_hidden(residual, region, noise, hidden, (rows[0], cols[0]))
-        self._add_removed(np.where(hidden, np.nan, residual / noise))
-        self.smoothing.append(_neighbour_covariance(region, noise, (rows[0], cols[0])))
-        self.ranks.append(region.ranks.ravel())
+        inside = np.zeros(there.shape, dtype=bool)
+        size = tuple(stop - first for first, stop in (tile.rows, tile.cols))
+        inside[: size[0], : size[1]] = True
+        self._add_hidden(residual, region, noise, hidden & inside, (rows[0], cols[0]))
+        self._add_removed(np.where(hidden, np.nan, residual / noise), size)
+        self.smoothing.append(_neighbour_covariances(survey, region, noise, tile))
+        self.ranks.append(region.ranks[tile.windows_in(survey.grid, region.grid)].ravel())
 
     def _add_hidden(
         self,
@@ -306,30 +316,36 @@ class _Found:
         std, own = region.std[hidden], noise[hidden]  # type: ignore[index]
         known = np.nan_to_num(region.estimate[..., self.bands])
         light = np.mean(known, axis=2)[u, v]
-        across = -(-self.shape[1] // CELL)
-        cell = (u + corner[0]) // CELL * across + (v + corner[1]) // CELL
+        u, v = u + corner[0], v + corner[1]
+        place = np.ravel_multi_index((u, v, band), self.shape)
+        cell = u // CELL * -(-self.shape[1] // CELL) + v // CELL
         z = residual[hidden] / np.hypot(std, own)
-        self.elements.append(np.stack([cell, band, light, z, std / own]))
+        self.elements.append(np.stack([place, cell, band, light, z, std / own]))
 
-    def _add_removed(self, scaled: np.ndarray) -> None:
-        """Add products of neighbours in what was removed, over their noise."""
-        for a, b in ((scaled[:, :-1], scaled[:, 1:]), (scaled[:-1], scaled[1:])):
+    def _add_removed(self, scaled: np.ndarray, size: tuple[int, ...]) -> None:
+        """Add products in what was removed, over their noise, of a tile's pixels with the next."""
+        rows, cols = size
+        for a, b in (
+            (scaled[:rows, :cols], scaled[:rows, 1 : cols + 1]),
+            (scaled[:rows, :cols], scaled[1 : rows + 1, :cols]),
+        ):
+            a = a[: b.shape[0], : b.shape[1]]  # nothing is next to the border of the scene
             both = a * b
             known = np.isfinite(both)
             self.products += np.sum(np.where(known, both, 0), axis=(0, 1))
             self.powers += np.sum(np.where(known, (a * a + b * b) / 2, 0), axis=(0, 1))
-            self.pairs += np.count_nonzero(known, axis=(0, 1))
 
     def concluded(self, survey: Survey) -> Holdout:
         """Return what was found."""
-        cell, band, light, z, ratio = np.concatenate(self.elements, axis=1)
-        known = np.isfinite(z)
+        elements = np.concatenate(self.elements, axis=1)
+        elements = elements[1:, np.argsort(elements[0])]
+        known = np.isfinite(elements[3])
         if not known.any():
             raise ValueError(
                 "Invalid scene for a hold-out check: no element could be hidden and estimated. "
                 "There must be more valid bands and pixels."
             )
-        cell, band, light, z, ratio = (a[known] for a in (cell, band, light, z, ratio))
+        cell, band, light, z, ratio = elements[:, known]
         size = np.abs(z)
         shares = {p: _share(size <= half_width(p), cell) for p in LEVELS}
         by_band = [_by_group(size, band, cell, n) for n in range(self.shape[2])]
@@ -355,29 +371,35 @@ class _Found:
 
     def _removed_lag1(self) -> float:
         """Return the correlation of neighbours in what was removed, less what smoothing causes."""
-        if not self.powers.sum() > 0:
+        pairs = np.concatenate(self.smoothing, axis=1)
+        if not self.powers.sum() > 0 or pairs.size == 0:
             return float("nan")
-        return float(self.products.sum() / self.powers.sum() + np.nanmean(self.smoothing))
+        smoothing = np.mean(pairs[1, np.argsort(pairs[0])])
+        return float(self.products.sum() / self.powers.sum() + smoothing)
 
 
-def _neighbour_covariance(region: Region, noise: np.ndarray, corner: Span) -> float:
-    """Return the mean error covariance of neighbours over their noise, on a few pairs.
+def _neighbour_covariances(
+    survey: Survey, region: Region, noise: np.ndarray, tile: Tile
+) -> np.ndarray:
+    """Return (2, n) numbers and error covariances over the noise of pairs that begin in a tile.
 
     Smoothing takes from neighbours what it gives to the estimate: the residuals of pure noise have
-    about minus this correlation.
+    about minus this correlation. The pairs are a few elements of the scene and those right of them.
     """
-    known = np.isfinite(region.estimate)
-    pairs = np.argwhere(known[:, :-1] & known[:, 1:])
-    if len(pairs) == 0:
-        return float("nan")
-    chosen = np.random.default_rng(0).choice(len(pairs), size=min(N_PAIRS, len(pairs)))
-    top, side = (a - b for a, b in zip(corner, region.errors_origin, strict=True))
-    weights: list[dict[tuple[int, int, int], float]] = []
-    for row, col, band in pairs[chosen].tolist():
-        for place in ((row, col, band), (row, col + 1, band)):
-            weights.append({(place[0] + top, place[1] + side, band): 1 / float(noise[place])})
-    covariance = region.errors.functional_covariance(weights)
-    return float(np.mean(np.diag(covariance, 1)[::2]))
+    rng, (rows, cols, _) = np.random.default_rng(0), survey.shape
+    places = rng.integers((rows, max(cols - 1, 1), len(survey.bands)), size=(N_PAIRS, 3))
+    known, found = np.isfinite(region.estimate), []
+    top, side = (
+        a - b for a, b in zip((tile.rows[0], tile.cols[0]), region.errors_origin, strict=True)
+    )
+    for number, (row, col, band) in enumerate(places.tolist()):
+        if not (tile.rows[0] <= row < tile.rows[1] and tile.cols[0] <= col < tile.cols[1]):
+            continue
+        u, v, band = row - tile.rows[0], col - tile.cols[0], int(survey.bands[band])
+        if known[u, v : v + 2, band].sum() == 2:
+            pair = [{(u + top, x + side, band): 1 / float(noise[u, x, band])} for x in (v, v + 1)]
+            found.append((number, region.errors.functional_covariance(pair)[0, 1]))
+    return np.array(found, dtype=np.float64).reshape(-1, 2).T
 
 
 def _share(inside: np.ndarray, cell: np.ndarray) -> tuple[float, float]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import shutil
 import sys
@@ -14,9 +15,19 @@ from typing import Any
 
 import click
 
+from sigmacube.io import read
+from sigmacube.io.remote import is_address
 from sigmacube.settings import Settings
 
-__all__ = ["Number", "Sides", "local_file", "reading_options", "solving", "solving_options"]
+__all__ = [
+    "Number",
+    "Sides",
+    "local_file",
+    "reading",
+    "reading_options",
+    "solving",
+    "solving_options",
+]
 
 _ESTIMATORS = ("regression", "differences", "residual")
 _MAGIC = (
@@ -153,8 +164,8 @@ def solving_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return click.option(
         "--noise",
         type=NoiseOption(),
-        help="Standard deviation, an estimator's name, or a file (.npy, .txt) with one value per "
-        "band or a covariance.  [default: estimated]",
+        help="Standard deviation, an estimator's name, or a file (.npy, .txt): one value per band, "
+        "a covariance, or an instrument's noise (wavelength a b c).  [default: estimated]",
     )(function)
 
 
@@ -163,36 +174,71 @@ def solving(options: Mapping[str, Any]) -> dict[str, Any]:
     return {one.name: options[one.name] for one in fields(Settings)}
 
 
+#: The options of `sigmacube.read`, declared once for all commands that read a cube.
+_READING = (
+    click.option("--bands", metavar="LIST", help="Bands to use: 0:50,60 or 450nm:900nm."),
+    click.option(
+        "--scale",
+        type=Number(nonzero=True),
+        help="Factor to physical units, instead of the file's own; 1 for none.",
+    ),
+    click.option(
+        "--nodata", type=Number(), help="Stored value for no data, instead of the file's own."
+    ),
+    click.option("--variable", metavar="NAME", help="Array that holds the cube."),
+    click.option("--axes", metavar="ORDER", help="Order of the stored axes, such as brc."),
+    click.option(
+        "--data",
+        type=click.Path(path_type=Path),
+        help="Binary file of an ENVI header, where its name differs.",
+    ),
+    click.option(
+        "--wavelengths",
+        type=click.Path(path_type=Path),
+        help="Text file or ENVI header with the band centres, where the cube states none.",
+    ),
+    click.option(
+        "--join",
+        type=click.Choice(["swir", "vnir", "both"]),
+        help="Whose bands stay where two detectors overlap.  [default: swir]",
+    ),
+    click.option(
+        "--quality/--ignore-quality",
+        default=True,
+        show_default=True,
+        help="Mask what the product's own quality layer calls not measured.",
+    ),
+    click.option(
+        "--dark",
+        type=click.Path(path_type=Path),
+        help="Dark frame of a camera: taken off; its spread is the noise without light.",
+    ),
+    click.option(
+        "--white",
+        type=click.Path(path_type=Path),
+        help="White frame of a camera: values become reflectance.",
+    ),
+)
+
+
 def reading_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options of `sigmacube.read` to a command."""
-    options = (
-        click.option("--bands", metavar="LIST", help="Bands to use: 0:50,60 or 450nm:900nm."),
-        click.option(
-            "--scale",
-            type=Number(nonzero=True),
-            help="Factor to physical units, instead of the file's own; 1 for none.",
-        ),
-        click.option(
-            "--nodata", type=Number(), help="Stored value for no data, instead of the file's own."
-        ),
-        click.option("--variable", metavar="NAME", help="Array that holds the cube."),
-        click.option("--axes", metavar="ORDER", help="Order of the stored axes, such as brc."),
-        click.option(
-            "--data",
-            type=click.Path(path_type=Path),
-            help="Binary file of an ENVI header, where its name differs.",
-        ),
-    )
-    for option in reversed(options):
+    for option in reversed(_READING):
         function = option(function)
     return function
 
 
+def reading(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of `sigmacube.read` among those of a command."""
+    names = list(inspect.signature(read).parameters)[1:]
+    return {name: options[name] for name in names}
+
+
 @contextmanager
-def local_file(name: str) -> Iterator[Path]:
+def local_file(name: str) -> Iterator[Path | str]:
     """Yield the path of an input; ``-`` is standard input, kept in a file while it is used."""
     if name != "-":
-        yield Path(name)
+        yield name if is_address(name) else Path(name)
         return
     stream = sys.stdin.buffer
     head = stream.read(8)

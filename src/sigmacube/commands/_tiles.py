@@ -75,7 +75,8 @@ def tiling_options(function: Callable[..., Any]) -> Callable[..., Any]:
 def uses_tiles(source: str, output: str, options: Mapping[str, Any]) -> bool:
     """Tell whether the user asks for tiles."""
     asked = [key for key in ("tile", "memory", "threads", "scheduler", "resume") if options[key]]
-    asked += ["an address"] if "://" in source or "://" in output else []
+    stores = [p for p in (source, output) if "://" in p and (p == output or p.endswith(".zarr"))]
+    asked += ["an address"] if stores else []
     if asked and "-" in (source, output):
         raise ValueError(f"-: standard input and output cannot be used with {asked[0]}.")
     return bool(asked)
@@ -93,9 +94,9 @@ def wants_tiles(source: str, output: str, options: dict[str, Any]) -> bool:
 def too_large(source: str, options: dict[str, Any]) -> bool:
     """Tell whether a cube would not fit in the free memory; then set a limit and say so."""
     from sigmacube import io
+    from sigmacube.commands._options import reading
 
-    known = {key: options[key] for key in ("variable", "axes", "bands", "data")}
-    rows, cols, bands = io.open_source(source, **known).shape
+    rows, cols, bands = io.open_source(source, **reading(options)).shape
     needed, there = CUBES * 8 * rows * cols * bands, available()
     if there is None or needed < 0.8 * there:
         return False

@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from sigmacube.commands._options import local_file, reading_options, solving, solving_options
+from sigmacube.commands._options import (
+    local_file,
+    reading,
+    reading_options,
+    solving,
+    solving_options,
+)
 from sigmacube.commands._tiles import run_tiled, tiling_options, uses_tiles, wants_tiles
 from sigmacube.settings import Settings
 
@@ -26,7 +32,6 @@ if TYPE_CHECKING:
 
 #: A window fits when its residual variance is within this factor of what the noise predicts.
 FIT = 1.25
-_READING = ("variable", "axes", "bands", "scale", "nodata", "data")
 
 
 @click.command("denoise", short_help="Denoise a cube; every value gets its standard deviation.")
@@ -57,7 +62,9 @@ _READING = ("variable", "axes", "bands", "scale", "nodata", "data")
 def command(source: str, output: str, **options: Any) -> None:
     """Denoise the cube IN and write OUT, an estimate with the standard deviation of every value.
 
-    IN: ENVI, GeoTIFF, netCDF, HDF5 (EMIT, PRISMA), MATLAB, Zarr, .npy or .npz; - is standard input.
+    IN: ENVI, GeoTIFF, VRT, netCDF, HDF5, MATLAB, Zarr, .npy or .npz; products of EMIT, PRISMA,
+    EnMAP, DESIS, AVIRIS, NEON, PACE and Tanager; an address of a GeoTIFF, netCDF, HDF5 or Zarr; -
+    is standard input.
 
     OUT: .nc, .zarr, .hdr (ENVI) or .tif; - is netCDF on standard output.
     """
@@ -68,11 +75,10 @@ def command(source: str, output: str, **options: Any) -> None:
     _check(source, output, options)
     settings = {**solving(options), "workers": options["workers"]}
     if wants_tiles(source, output, options):
-        reading = {key: options[key] for key in _READING}
-        run_tiled(source, output, options, settings, reading, _noise, _mask)
+        run_tiled(source, output, options, settings, reading(options), _noise, _mask)
         return
     with local_file(source) as path:
-        cube = io.read(path, **{key: options[key] for key in _READING})
+        cube = io.read(path, **reading(options))
         for text in cube.metadata.get("notes", []):
             note(f"{source}: {text}.")
         noise = _noise(options["noise"], cube.shape[2])
@@ -124,26 +130,13 @@ def _check(source: str, output: str, options: dict[str, Any]) -> None:
 
 
 def _noise(noise: Any, bands: int) -> Any:
-    """Return the noise as `denoise` takes it; a file must hold a vector or a covariance."""
+    """Return the noise as `denoise` takes it; a file of plain numbers is read and checked."""
     if not isinstance(noise, Path):
         return noise
-    import numpy as np
+    from sigmacube.noise.instrument import file_numbers
 
-    try:
-        if noise.suffix == ".npy":
-            values = np.load(noise, allow_pickle=False)
-        else:
-            text = noise.read_text(encoding="utf-8").replace(",", " ")
-            values = np.array([line.split() for line in text.splitlines() if line.strip()], float)
-    except (ValueError, OSError, EOFError):
-        raise ValueError(f"{noise}: not readable as numbers, one per band or a matrix.") from None
-    values = np.squeeze(values)
-    if values.shape not in ((), (bands,), (bands, bands)) or values.dtype.kind not in "iuf":
-        raise ValueError(
-            f"{noise}: noise of shape {values.shape}. It must be ({bands},) standard deviations or "
-            f"a ({bands}, {bands}) covariance."
-        )
-    return values.astype(float)
+    values = file_numbers(noise, bands)
+    return noise if values is None else values
 
 
 def _mask(path: Path | None, cube: Cube | Source) -> np.ndarray | None:

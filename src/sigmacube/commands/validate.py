@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from sigmacube.commands._options import local_file, reading_options, solving, solving_options
+from sigmacube.commands._options import (
+    local_file,
+    reading,
+    reading_options,
+    solving,
+    solving_options,
+)
 from sigmacube.commands._tiles import size_options, too_large
 from sigmacube.commands.denoise import _noise
 from sigmacube.core.levels import LEVELS
@@ -17,7 +23,6 @@ if TYPE_CHECKING:
     from sigmacube.check.holdout import Holdout
     from sigmacube.cube import Cube
 
-_READING = ("variable", "axes", "bands", "scale", "nodata", "data")
 PICTURES = (".png", ".pdf", ".svg", ".jpg")
 
 
@@ -62,7 +67,7 @@ def command(source: str, method: str, **options: Any) -> None:
         _tell(_holdout_tiles(source, settings, options), options)
         return
     with local_file(source) as path:
-        cube = io.read(path, **{key: options[key] for key in _READING})
+        cube = io.read(path, **reading(options))
     noise = _noise(options["noise"], cube.shape[2])
     if method == "monte-carlo":
         _monte_carlo(cube, noise, settings, options)
@@ -96,13 +101,13 @@ def _holdout_tiles(source: str, settings: dict[str, Any], options: dict[str, Any
     from sigmacube.check.holdout_file import holdout_file
     from sigmacube.console import progress
 
-    reading = {key: options[key] for key in _READING}
-    noise = _noise(options["noise"], io.open_source(source, **reading).shape[2])
+    chosen = reading(options)
+    noise = _noise(options["noise"], io.open_source(source, **chosen).shape[2])
     with progress("Checking tiles") as moved:
         return holdout_file(
             source,
             noise,
-            reading=reading,
+            reading=chosen,
             tile=options["tile"],
             memory=options["memory"],
             progress=moved,

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any, Protocol
 
-__all__ = ["ParallelMap", "default_workers", "parallel"]
+__all__ = ["ParallelMap", "default_workers", "in_turn", "parallel"]
 
 
 class ParallelMap(Protocol):
@@ -51,7 +51,7 @@ def parallel(workers: int | None = None) -> Iterator[ParallelMap]:
         raise ValueError(f"Invalid workers {count}. There must be at least one.")
     with threadpool_limits(limits=1):
         if count == 1:
-            yield _in_turn
+            yield in_turn
             return
         pool = ThreadPoolExecutor(count - 1)
         try:
@@ -104,9 +104,16 @@ def _among(
     return results
 
 
-def _in_turn(
+def in_turn(
     function: Callable[[Any], Any], items: Iterable, done: Callable[[int], None] | None = None
 ) -> list:
+    """Map a function over items in this thread: a `ParallelMap` where others are at work already.
+
+    Examples
+    --------
+    >>> in_turn(abs, [-1, 2])
+    [1, 2]
+    """
     results = []
     for item in items:
         results.append(function(item))

@@ -2,9 +2,64 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
 
-__all__ = ["Progress"]
+__all__ = ["Progress", "bar", "shown"]
 
 Progress = Callable[[int, int], None]
 """Called with the pieces done and the pieces in all."""
+
+
+@contextmanager
+def shown(progress: Progress | bool | None, label: str, unit: str) -> Iterator[Progress | None]:
+    """Yield what reports progress: a user's function as it is, a bar for True, None for nothing.
+
+    Examples
+    --------
+    >>> with shown(None, "Denoising", "windows") as move:
+    ...     print(move)
+    None
+    """
+    if progress is True:
+        from rich.console import Console
+
+        with bar(Console(stderr=True), label, unit) as move:
+            yield move
+    else:
+        yield progress or None
+
+
+@contextmanager
+def bar(console: Any, label: str, unit: str) -> Iterator[Progress]:
+    """Yield a function ``(done, total)`` that moves a bar with a rate and the time left."""
+    drawn = _drawn(console)
+    task = drawn.add_task(label, total=None, rate="")
+
+    def move(done: int, total: int) -> None:
+        elapsed = drawn.tasks[0].elapsed or 0.0
+        digits = 0 if done > 10 * elapsed else 1
+        rate = f"{done / elapsed:,.{digits}f} {unit}/s" if elapsed > 0 and done else ""
+        # After its last window a cube is still put together, which takes a while.
+        what = "Combining" if done == total and unit == "windows" else label
+        drawn.update(task, completed=done, total=total, rate=rate, description=what)
+
+    with drawn:
+        yield move
+
+
+def _drawn(console: Any) -> Any:
+    from rich import progress as parts
+
+    return parts.Progress(
+        parts.SpinnerColumn(),
+        parts.TextColumn("{task.description}"),
+        parts.BarColumn(),
+        parts.MofNCompleteColumn(),
+        parts.TextColumn("{task.fields[rate]}"),
+        parts.TimeRemainingColumn(),
+        parts.TextColumn("left"),
+        console=console,
+        transient=True,
+    )

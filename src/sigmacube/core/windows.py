@@ -7,10 +7,13 @@ that cover a cell are consecutive, which is all that the overlap formulas need.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+
+from sigmacube.core.card import Card, size_of
 
 __all__ = ["Axis", "AxisPart", "Block", "Cell", "Overlap", "Span", "WindowGrid"]
 
@@ -164,7 +167,7 @@ class Axis:
                 Overlap(offset, pairs.second, pairs.first, pairs.in_second, pairs.in_first)
                 for pairs in self.overlaps(-offset)
             ]
-        apart = self.starts[offset:] - self.starts[: len(self) - offset]
+        apart = self.starts[offset:] - self.starts[: max(len(self) - offset, 0)]
         found = []
         for run in np.split(np.arange(len(apart)), np.flatnonzero(np.diff(apart)) + 1):
             if len(run) and (shift := int(apart[run[0]])) < self.size:
@@ -270,7 +273,7 @@ class Block:
 
 
 @dataclass(frozen=True)
-class WindowGrid:
+class WindowGrid(Card):
     """Overlapping windows over a cube (row, col, band); all bands unless a third size is given.
 
     Examples
@@ -285,6 +288,14 @@ class WindowGrid:
     rows: Axis
     cols: Axis
     bands: Axis
+
+    def _facts(self) -> Mapping[str, str]:
+        axes = (self.rows, self.cols, self.bands)
+        return {
+            "size": size_of([axis.length for axis in axes]),
+            "window": " × ".join(str(axis.size) for axis in axes),
+            "windows": " × ".join(str(len(axis)) for axis in axes),
+        }
 
     @classmethod
     def create(

@@ -16,11 +16,11 @@ from sigmacube.core.errors import ErrorModel
 from sigmacube.core.parallel import ParallelMap
 from sigmacube.core.progress import Progress
 from sigmacube.core.windows import WindowGrid
-from sigmacube.scene import Scene
+from sigmacube.noise.advice import advice_on_impulses, advice_on_ranks
 from sigmacube.settings import Settings
-from sigmacube.survey import Survey
+from sigmacube.survey import Scene, Survey
 
-__all__ = ["ESTIMATORS", "Estimator", "Progress", "Region", "estimator"]
+__all__ = ["ESTIMATORS", "Estimator", "Progress", "Region", "advice", "estimator"]
 
 
 Span = tuple[int, int]
@@ -108,3 +108,19 @@ def estimator(settings: Settings) -> Estimator:
     module, name = ESTIMATORS[settings.prior]
     made: Estimator = getattr(import_module(module), name)(settings)
     return made
+
+
+def advice(scene: Scene, region: Region) -> str | None:
+    """Return what to tell a user whose windows met impulses that the solver does not know."""
+    survey = scene.survey
+    if survey.settings.solver != "svd":
+        return None
+    values = scene.source.block(slice(0, survey.shape[0]), slice(0, survey.shape[1]))[0]
+    found = advice_on_impulses(values, region.estimate, region.noise_std)
+    if found is not None or survey.settings.prior is not None:
+        return found
+    grid = survey.grid
+    few = zip(*(np.linspace(0, n - 1, 3).astype(int).tolist() for n in grid.shape[:2]), strict=True)
+    blocks = (scene.load(*grid.slices(i, j)[:2]) for i, j in few)
+    patches = (block.scaled()[block.valid] for block in blocks)
+    return advice_on_ranks(patches, region.ranks, grid)

@@ -19,9 +19,8 @@ from sigmacube.core.parallel import ParallelMap
 from sigmacube.core.validity import to_all_bands
 from sigmacube.core.windows import Block, WindowGrid
 from sigmacube.estimators import Progress, Region
-from sigmacube.scene import Scene, SceneBlock
 from sigmacube.settings import Settings
-from sigmacube.survey import Survey
+from sigmacube.survey import Scene, SceneBlock, Survey
 
 __all__ = ["LowRankEstimator"]
 
@@ -91,13 +90,13 @@ class LowRankEstimator:
             run=run,
             correlation=self._correlation(survey, factors, run),
             blocks=survey.grid.blocks(rows, cols),
-            dtype=block.output_dtype,
+            dtype=block.dtype,
         )
         here = tuple(
             slice(part[0] - origin, part[1] - origin)
             for part, origin in zip((rows, cols), grid.origin, strict=True)
         )
-        return _region(survey, block, factors, combined, (here[0], here[1]), run)
+        return _region(survey, block, factors, combined, (here[0], here[1]))
 
     def _solved(
         self, scene: Scene, grid: WindowGrid, run: ParallelMap, progress: Progress | None = None
@@ -173,7 +172,6 @@ def _region(
     factors: Factors,
     combined: Combined,
     here: tuple[slice, slice],
-    run: ParallelMap,
 ) -> Region:
     """Return what was combined, cut to some rows and columns and in the units of the data."""
     scale, noise_std = block.pixel_scale, block.std_of_elements()
@@ -181,10 +179,18 @@ def _region(
         factors, combined.noise_variance, survey.bands, survey.shape[2], scale,
         gap_factor=combined.gap_factor,
     )  # fmt: skip
-    variance = combined.variance
+    std, left_out = None, combined.left_out
+    if combined.variance is not None:  # in place: masked pixels are zero but for rounding
+        std = np.maximum(combined.variance[here], 0, out=combined.variance[here])
+        np.multiply(np.sqrt(std, out=std), block.noise.std, out=std, casting="same_kind")
+    if left_out is not None:
+        left_out = left_out[here]
+        if block.lacking is not None:  # striped values were there
+            left_out = left_out & ~block.lacking[here]
+        left_out = to_all_bands(left_out, survey.bands, survey.shape[2])
     return Region(
         estimate=block.to_output(combined.estimate[here], here),
-        std=None if variance is None else _std(block, variance[here], here, run),
+        std=None if std is None else block.to_output(std, here),
         errors=errors,
         errors_origin=factors.grid.origin,
         grid=factors.grid,
@@ -192,34 +198,8 @@ def _region(
         residual_ratio=_per_window(factors.residual_ratio),
         noise_std=noise_std if noise_std.ndim == 1 else noise_std[here],
         noise_scale=None if scale is None else scale[here],
-        left_out=_left_out(survey, block, combined, here),
+        left_out=left_out,
     )
-
-
-def _std(
-    block: SceneBlock, variance: np.ndarray, here: tuple[slice, slice], run: ParallelMap
-) -> np.ndarray:
-    """Return the standard deviation in the units of the data, in the place of the variance."""
-
-    def to_std(rows: np.ndarray) -> None:
-        np.maximum(rows, 0, out=rows)  # masked pixels: zero but for rounding
-        np.sqrt(rows, out=rows)
-        np.multiply(rows, block.noise.std, out=rows, casting="same_kind")
-
-    run(to_std, np.array_split(variance, 8))
-    return block.to_output(variance, here)
-
-
-def _left_out(
-    survey: Survey, block: SceneBlock, combined: Combined, here: tuple[slice, slice]
-) -> np.ndarray | None:
-    """Return (row, col, band) True for elements that were there and were left out."""
-    if combined.left_out is None:
-        return None
-    left_out = combined.left_out[here]
-    if block.lacking is not None:  # striped values were there
-        left_out = left_out & ~block.lacking[here]
-    return to_all_bands(left_out, survey.bands, survey.shape[2])
 
 
 def _per_window(array: np.ndarray) -> np.ndarray:

@@ -11,14 +11,13 @@ from typing import Any
 import numpy as np
 
 from sigmacube.core.errors_in_units import ErrorsInUnits
-from sigmacube.core.parallel import ParallelMap
+from sigmacube.core.parallel import ParallelMap, in_turn
 from sigmacube.core.progress import Progress
 from sigmacube.core.spatial import SpatialModel, SpatialPart, smooth_region
 from sigmacube.core.spatial import survey as survey_subspace
 from sigmacube.estimators import Region
-from sigmacube.scene import Scene, SceneBlock
 from sigmacube.settings import Settings
-from sigmacube.survey import Survey
+from sigmacube.survey import Scene, SceneBlock, Survey
 
 __all__ = ["SpatialEstimator"]
 
@@ -38,7 +37,7 @@ class SpatialEstimator:
     @property
     def sets_aside(self) -> bool:
         """Whether elements may be set aside as outliers."""
-        return self.settings.solver_name == "robust"
+        return self.settings.solver == "robust"
 
     @property
     def lists_unexplained(self) -> bool:
@@ -133,11 +132,7 @@ def _white(scene: Scene, rows: slice, cols: slice) -> tuple[np.ndarray, np.ndarr
     if block.missing is not None or not block.valid.all():
         kept = np.broadcast_to(block.valid[..., None], (*block.valid.shape, len(block.bands)))
         kept = kept.copy() if block.missing is None else kept & ~block.missing
-    return block.whitened(_in_turn), kept
-
-
-def _in_turn(function, items, done=None) -> list:  # type: ignore[no-untyped-def]
-    return [function(item) for item in items]
+    return block.whitened(in_turn), kept
 
 
 def _region(scene: Scene, part: SpatialPart, rows: Span, cols: Span) -> Region:

@@ -5,6 +5,7 @@ One table maps suffixes to formats; each format lives in its own module, loaded 
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
@@ -30,12 +31,17 @@ class _Format:
     reader: str
     options: tuple[str, ...] = ()
     writer: str | None = None
+    remote: bool = False
+    """Whether it is read from an address too."""
 
 
 _ENVI = _Format("ENVI", "envi:open_source", ("data",), "rasters:ENVI")
-_TIFF = _Format("GeoTIFF", "geotiff:open_source", (), "rasters:GEOTIFF")
-_NETCDF = _Format("netCDF", "hdf:open_source", ("variable", "axes"), "cf_files:NETCDF")
-_HDF = _Format("HDF5", "hdf:open_source", ("variable", "axes"))
+_TIFF = _Format("GeoTIFF", "geotiff:open_source", (), "rasters:GEOTIFF", remote=True)
+_ARRAYS = ("variable", "axes", "join")
+_NETCDF = _Format("netCDF", "hdf:open_source", _ARRAYS, "cf_files:NETCDF", remote=True)
+_HDF = _Format("HDF5", "hdf:open_source", _ARRAYS, remote=True)
+_PRODUCT = _Format("a product", "sensors:open_product", ("variable", "join"))
+_BESIDE = _Format("a product", "sensors:open_beside", ("variable", "join"))
 
 FORMATS: dict[str, _Format] = {
     ".hdr": _ENVI,
@@ -48,6 +54,9 @@ FORMATS: dict[str, _Format] = {
     ".bip": _Format("ENVI", "envi:open_source", ("data",)),
     ".tif": _TIFF,
     ".tiff": _TIFF,
+    ".vrt": _Format("VRT", "geotiff:open_source"),
+    ".xml": _PRODUCT,
+    ".zip": _PRODUCT,
     ".nc": _NETCDF,
     ".nc4": _NETCDF,
     ".cdf": _HDF,
@@ -56,7 +65,9 @@ FORMATS: dict[str, _Format] = {
     ".hdf": _HDF,
     ".he5": _HDF,
     ".mat": _Format("MATLAB", "matlab:open_source", ("variable", "axes")),
-    ".zarr": _Format("Zarr", "zarr:open_source", ("variable", "axes"), "cf_files:ZARR"),
+    ".zarr": _Format(
+        "Zarr", "zarr:open_source", ("variable", "axes"), "cf_files:ZARR", remote=True
+    ),
     ".npy": _Format("NumPy", "npy:open_npy", ("axes",)),
     ".npz": _Format("NumPy", "npy:open_npz", ("variable", "axes")),
 }
@@ -72,7 +83,13 @@ def _suffixes(writable: bool = False) -> str:
 
 
 def _reader(path: Path) -> _Format:
+    if path.is_dir() and path.suffix.lower() != ".zarr":
+        return _PRODUCT
     found = FORMATS.get(path.suffix.lower())
+    if found is _TIFF and path.is_file():
+        from sigmacube.io.sensors import product_beside
+
+        return _BESIDE if product_beside(path) is not None else _TIFF
     if found is not None:
         return found
     # ENVI binaries may have any suffix, or none: the header beside them tells.
@@ -84,6 +101,20 @@ def _reader(path: Path) -> _Format:
     )
 
 
+def _remote_reader(address: str) -> _Format:
+    """Return the format of what an address names, if it is read from there."""
+    from sigmacube.io.remote import suffix_of
+
+    found = FORMATS.get(suffix_of(address))
+    if found is None or not found.remote:
+        known = ", ".join(suffix for suffix, one in FORMATS.items() if one.remote)
+        raise ValueError(
+            f"{address}: {suffix_of(address) or 'no suffix'} is not read from an address. It must "
+            f"be one of {known}."
+        )
+    return found
+
+
 def open_source(
     path: str | Path,
     *,
@@ -93,12 +124,17 @@ def open_source(
     scale: float | None = None,
     nodata: float | None = None,
     data: str | Path | None = None,
+    wavelengths: str | Path | Sequence[float] | None = None,
+    join: str | None = None,
+    quality: bool = True,
+    dark: str | Path | None = None,
+    white: str | Path | None = None,
     mask: np.ndarray | None = None,
 ) -> Source:
     """Open a cube without reading it; the options are those of `read`.
 
-    ``path`` may also be the address of a Zarr store that fsspec knows. ``mask`` (row, col) or
-    (row, col, band) is False where values are not to be used, whatever the file says.
+    ``mask`` (row, col) or (row, col, band) is False where values are not to be used, whatever the
+    file says.
 
     Returns
     -------
@@ -107,52 +143,50 @@ def open_source(
     """
     address = str(path) if "://" in str(path) else None
     path = Path(path)
-    if address is not None and path.suffix.lower() != ".zarr":
-        raise ValueError(f"{address}: only Zarr stores (.zarr) are read from an address.")
     if address is None and not path.exists():
         raise FileNotFoundError(f"{path}: no such file.")
-    if path.is_dir() and path.suffix.lower() != ".zarr":
-        raise IsADirectoryError(f"{path} is a folder. It must be a file or a .zarr store.")
     if path.is_file() and path.stat().st_size == 0:
         raise ValueError(f"{path}: empty file.")
-    found = _reader(path)
-    given = {"variable": variable, "axes": axes, "data": None if data is None else Path(data)}
+    found = _reader(path) if address is None else _remote_reader(address)
+    given: dict[str, Any] = {"variable": variable, "axes": axes, "join": join}
+    given["data"] = None if data is None else Path(data)
     for option, value in given.items():
         if value is not None and option not in found.options:
             raise ValueError(f"Invalid option {option} for {path.name}: {found.name} has none.")
-    chosen = {key: given[key] for key in found.options}
+    chosen: dict[str, Any] = {key: given[key] for key in found.options}
     if address is not None:
         chosen["address"] = address
     source: Source = _load(found.reader)(path, **chosen)
     source = replace(source, address=address)
+    if not quality:
+        source = replace(source, quality=None)
     if scale is not None:
         source = source.with_scale(scale)
     if nodata is not None:
         source = source.with_nodata(nodata)
+    if wavelengths is not None or dark is not None or white is not None:
+        from sigmacube.io.overrides import with_references, with_wavelengths
+    if wavelengths is not None:
+        source = with_wavelengths(source, wavelengths)
+    if dark is not None or white is not None:
+        source = with_references(source, dark, white)
     source = source if bands is None else source.select_bands(bands)
     return source if mask is None else source.with_mask(mask)
 
 
-def read(
-    path: str | Path,
-    *,
-    variable: str | None = None,
-    axes: str | Sequence[str] | None = None,
-    bands: Any = None,
-    scale: float | None = None,
-    nodata: float | None = None,
-    data: str | Path | None = None,
-) -> Cube:
-    """Read a cube; the suffix decides the format.
+def read(path: str | Path, **options: Any) -> Cube:
+    """Read a cube; the suffix decides the format, the contents the sensor.
 
-    Values come in physical units. No-data values and bad bands are False in the mask. ENVI and
-    .npy files without a scale factor are mapped, not read.
+    Values come in physical units. No-data values, bad bands, and what a product's own quality layer
+    calls not measured, are False in the mask. ENVI and .npy files without a scale factor are
+    mapped, not read.
 
     Parameters
     ----------
     path
-        ENVI (header or binary), GeoTIFF, netCDF, HDF5 (EMIT, PRISMA, plain), MATLAB, Zarr, .npy
-        or .npz.
+        ENVI (header or binary), GeoTIFF, VRT, netCDF, HDF5, MATLAB, Zarr, .npy or .npz; the folder,
+        zip file or METADATA.XML of an EnMAP or DESIS product; or the address (https, s3) of a
+        GeoTIFF, netCDF, HDF5 file or Zarr store.
     variable
         Name of the array that holds the cube, where a file has several.
     axes
@@ -167,6 +201,15 @@ def read(
         Stored value that means no data, instead of the file's own.
     data
         Binary file of an ENVI header, where its name does not follow from the header's.
+    wavelengths
+        Band centres (nm), where the file states none: a list, or a text or ENVI header file.
+    join
+        Whose bands stay where two detectors overlap: ``"swir"`` (default), ``"vnir"``, ``"both"``.
+    quality
+        False keeps the values that the product's quality layer calls not measured.
+    dark, white
+        Reference frames of a laboratory camera: the dark one is taken off, and with the white one
+        values become reflectance.
 
     Examples
     --------
@@ -176,10 +219,17 @@ def read(
     >>> read(folder / "cube.npy", scale=0.0001).values.dtype
     dtype('float32')
     """
-    source = open_source(
-        path, variable=variable, axes=axes, bands=bands, scale=scale, nodata=nodata, data=data
-    )
-    return source.read()
+    return open_source(path, **options).read()
+
+
+def _signature_of_read() -> inspect.Signature:
+    """Return the signature of `read`: the options of `open_source`, but for the mask."""
+    whole = inspect.signature(open_source)
+    kept = [p for name, p in whole.parameters.items() if name != "mask"]
+    return whole.replace(parameters=kept, return_annotation="Cube")
+
+
+read.__signature__ = _signature_of_read()  # type: ignore[attr-defined]
 
 
 def writer_of(path: Path, refusal: str = "results cannot be written with suffix {suffix}") -> Any:

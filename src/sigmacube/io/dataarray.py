@@ -3,37 +3,24 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import xarray as xr
 
-from sigmacube.core.validity import broadcast_mask
 from sigmacube.cube import Cube
 from sigmacube.io import wavelengths as spectral
 from sigmacube.io.axes import BAND_NAMES, COL_NAMES, ROW_NAMES, axes_from_names
 
-__all__ = ["as_cube", "dataarray_mask", "describe", "from_dataarray", "labels_of"]
-
-
-def as_cube(cube: Cube | np.ndarray | xr.DataArray, mask: np.ndarray | None = None) -> Cube:
-    """Return any accepted input as a `Cube`, its own mask and the user's joined.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> as_cube(np.zeros((2, 3, 4)), np.ones((2, 3), dtype=bool)).mask.shape
-    (2, 3, 4)
-    """
-    if not isinstance(cube, Cube):
-        given: Any = cube
-        labelled = hasattr(given, "dims") and hasattr(given, "coords")
-        cube = from_dataarray(given) if labelled else Cube(np.asarray(given))
-    if mask is None:
-        return cube
-    mask = broadcast_mask(mask, cube.shape)
-    return replace(cube, mask=mask if cube.mask is None else cube.mask & mask)
+__all__ = [
+    "dataarray_mask",
+    "describe",
+    "from_dataarray",
+    "labelled",
+    "labels_of",
+    "unlabelled_array",
+]
 
 
 def from_dataarray(array: xr.DataArray) -> Cube:
@@ -183,3 +170,23 @@ def labels_of(array: xr.DataArray, roles: tuple[str, ...]) -> dict[str, Any]:
         "coords": array.coords.to_dataset(),
         "attrs": dict(array.attrs),
     }
+
+
+def labelled(
+    values: np.ndarray, labels: Mapping[str, Any], name: str, attrs: Mapping[str, Any]
+) -> xr.DataArray:
+    """Return a (row, col, band) array with dimensions, order and coordinates of an input."""
+    made = xr.DataArray(values, dims=labels["roles"], name=name, attrs=dict(attrs))
+    return made.assign_coords(labels["coords"].coords).transpose(*labels["dims"])
+
+
+def unlabelled_array(given: Any, labels: Mapping[str, Any]) -> Any:
+    """Return a labelled array in the order (row, col, band); anything else as it is."""
+    if not isinstance(given, xr.DataArray):
+        return given
+    unknown = set(given.dims) - set(labels["roles"])
+    if unknown:
+        raise ValueError(
+            f"Invalid dimensions {given.dims}. They must be of the cube's, {labels['roles']}."
+        )
+    return given.transpose(*(dim for dim in labels["roles"] if dim in given.dims)).values

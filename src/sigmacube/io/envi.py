@@ -12,6 +12,7 @@ import numpy as np
 from sigmacube.io import crs
 from sigmacube.io.metadata import merged, read_sidecar, sidecar
 from sigmacube.io.planes import planes
+from sigmacube.io.sensors import in_envi
 from sigmacube.io.source import Source
 from sigmacube.io.wavelengths import numbers, to_nanometres
 
@@ -73,7 +74,7 @@ def open_source(path: Path, *, data: Path | None = None) -> Source:
     """
     header_path, data_path = pair(path, data)
     try:
-        return _source(header_path, data_path, read_header(header_path))
+        return in_envi(_source(header_path, data_path, read_header(header_path)))
     except ValueError as error:
         if str(error).startswith((f"{header_path}:", f"{data_path}:")):
             raise

@@ -1,4 +1,4 @@
-"""GeoTIFF and COG through rasterio."""
+"""GeoTIFF, COG and VRT through rasterio, on a disk, in a zip file or at an address."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import numpy as np
 
 from sigmacube.io.metadata import from_json, merged
 from sigmacube.io.planes import planes
+from sigmacube.io.remote import gdal_name
 from sigmacube.io.source import Source
 from sigmacube.io.wavelengths import numbers, to_nanometres
 
@@ -24,31 +25,74 @@ _TIMES = ("acquisition_time", "start_time", "TIFFTAG_DATETIME", "ACQUISITIONDATE
 _DESCRIBED = re.compile(r"(\d+(?:\.\d+)?)\s*(nanometers?|nm|micrometers?|um|µm|microns?)\b", re.I)
 
 
+#: Only what is asked for is fetched: no listing of the folder, no files that may lie beside.
+_FETCHING = {
+    "GDAL_DISABLE_READDIR_ON_OPEN": "EMPTY_DIR",
+    "CPL_VSIL_CURL_USE_HEAD": "NO",
+    "GDAL_HTTP_MERGE_CONSECUTIVE_RANGES": "YES",
+    "GDAL_INGESTED_BYTES_AT_OPEN": "32768",
+    "VSI_CACHE": "NO",
+}
+#: A file on the disk may name another elsewhere; nothing is fetched for it.
+_LOCAL = {"CPL_VSIL_CURL_ALLOWED_FILENAME": "none", "GDAL_VRT_ENABLE_PYTHON": "NO"}
+_ELSEWHERE = re.compile(r"/vsi(?!zip/|gzip/|tar/)\w+|://", re.I)
+
+
 @contextmanager
-def _opened(path: Path, mode: str = "r", **options: Any) -> Iterator[Any]:
+def _opened(path: Path | str, mode: str = "r", **options: Any) -> Iterator[Any]:
     """Open a raster; a scene without coordinates is nothing to warn about."""
     import rasterio
     from rasterio.errors import NotGeoreferencedWarning
 
+    place = str(path)
+    remote = place.startswith(("/vsicurl/", "/vsis3/", "/vsigs/"))
+    driver = "VRT" if place.lower().endswith(".vrt") else "GTiff"
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", NotGeoreferencedWarning)
-        with rasterio.open(path, mode, driver="GTiff", **options) as dataset:
+        with (
+            rasterio.Env(**(_FETCHING if remote else _LOCAL)),
+            rasterio.open(place, mode, driver=driver, **options) as dataset,
+        ):
             yield dataset
 
 
-def open_source(path: Path) -> Source:
-    """Open a GeoTIFF."""
+def open_source(path: Path, *, place: str | None = None, address: str | None = None) -> Source:
+    """Open a GeoTIFF or a VRT.
+
+    Parameters
+    ----------
+    path
+        What the user named.
+    place
+        What rasterio calls it, where that differs: a file in a zip file.
+    address
+        Where it lies if not on a disk, such as ``https://host/cube.tif``.
+    """
     from rasterio.errors import RasterioError
 
+    told = address or str(path)
+    where = gdal_name(address) if address is not None else place or str(path)
+    if address is None and where.lower().endswith(".vrt"):
+        _check_local(path)
     try:
-        with _opened(path) as dataset:
-            return _source(path, dataset)
+        with _opened(where) as dataset:
+            return _source(path, where, dataset)
     except RasterioError as error:
-        raise ValueError(f"{path}: not readable as GeoTIFF ({_short(error)}).") from None
+        raise ValueError(f"{told}: not readable as GeoTIFF ({_short(error)}).") from None
     except ValueError as error:
-        if str(error).startswith(f"{path}:"):
+        if str(error).startswith(f"{told}:"):
             raise
-        raise ValueError(f"{path}: {error}") from None
+        raise ValueError(f"{told}: {error}") from None
+
+
+def _check_local(path: Path) -> None:
+    """Refuse a VRT that names files elsewhere: they are only fetched where the user names them."""
+    found = _ELSEWHERE.search(path.read_text(encoding="utf-8", errors="replace"))
+    if found:
+        raise ValueError(
+            f"{path}: it names files elsewhere ({found[0]}). They are only read from an address "
+            "that is given itself."
+        )
 
 
 def _short(error: Exception) -> str:
@@ -56,7 +100,7 @@ def _short(error: Exception) -> str:
     return " ".join(str(cause).split())
 
 
-def _source(path: Path, dataset: Any) -> Source:
+def _source(path: Path, place: str, dataset: Any) -> Source:
     kinds = set(dataset.dtypes)
     if len(kinds) != 1:
         raise ValueError(f"{path}: bands of different types: {', '.join(sorted(kinds))}.")
@@ -90,13 +134,13 @@ def _source(path: Path, dataset: Any) -> Source:
         path=path,
         shape=(dataset.height, dataset.width, bands),
         stored_dtype=np.dtype(kinds.pop()),
-        load=_loader(path),
+        load=_loader(place),
         metadata=metadata,
         **extra,
     )
 
 
-def _loader(path: Path) -> Any:
+def _loader(path: str) -> Any:
     def load(rows: slice, cols: slice) -> np.ndarray:
         from rasterio.errors import RasterioError
         from rasterio.windows import Window

@@ -1,49 +1,55 @@
-"""netCDF and HDF5: plain CF cubes, EMIT granules, PRISMA products."""
+"""netCDF and HDF5: plain CF cubes, and products of the sensors that are known."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from sigmacube.io import sensors
+from sigmacube.io.remote import is_address, opened_hdf5
+from sigmacube.io.sensors.content import as_text as _text
 from sigmacube.io.source import Source
 from sigmacube.io.variables import Variable, open_variables
 
 __all__ = ["open_source", "contents"]
 
-#: Names of the CF table for what EMIT and PRISMA products hold.
-SURFACE_REFLECTANCE = "surface_bidirectional_reflectance"
-RADIANCE = "toa_outgoing_radiance_per_unit_wavelength"
-_PRISMA_MAX = 65535
-
 
 def open_source(
-    path: Path, *, variable: str | None = None, axes: str | Sequence[str] | None = None
+    path: Path,
+    *,
+    variable: str | None = None,
+    axes: str | Sequence[str] | None = None,
+    join: str | None = None,
+    address: str | None = None,
 ) -> Source:
-    """Open the cube of a netCDF or HDF5 file, whose layout is found from its contents."""
-    attrs, variables = contents(path)
-    cubes = {v.base: v for v in variables if v.base in ("vnir_cube", "swir_cube")}
-    if cubes and (variable is None or variable.rsplit("/", 1)[-1].lower() in cubes):
-        return _prisma(path, cubes, attrs, variable)
-    source = open_variables(path, variables, attrs=attrs, variable=variable, axes=axes)
-    if any(v.name.startswith("location/") for v in variables):
-        return _emit(source, variables, attrs)
-    return source
+    """Open the cube of a netCDF or HDF5 file, whose layout is found from its contents.
+
+    ``address`` is where the file lies if not on a local disk, such as ``https://host/cube.nc``.
+    """
+    place = path if address is None else address
+    attrs, variables = contents(place)
+    known = sensors.in_hdf(place, attrs, variables, variable=variable, axes=axes, join=join)
+    if known is not None:
+        return known
+    if join is not None:
+        raise ValueError(f"{place}: join (--join) is for products of two detectors; this is none.")
+    return open_variables(path, variables, attrs=attrs, variable=variable, axes=axes)
 
 
-def contents(path: Path) -> tuple[dict[str, Any], list[Variable]]:
+def contents(path: Path | str) -> tuple[dict[str, Any], list[Variable]]:
     """Return the global attributes and the arrays of a file, none of them read."""
     import h5py
 
-    with path.open("rb") as file:
-        magic = file.read(4)
-    if magic[:3] == b"CDF":
-        return _classic_contents(path)
+    if not is_address(path):
+        with Path(path).open("rb") as stream:
+            magic = stream.read(4)
+        if magic[:3] == b"CDF":
+            return _classic_contents(Path(path))
     try:
-        with h5py.File(path, "r") as file:
+        with opened_hdf5(path) as file:
             attrs = _attributes(file.attrs)
             variables: list[Variable] = []
 
@@ -61,14 +67,6 @@ def _short(error: Exception) -> str:
     return " ".join(str(error).split())
 
 
-def _text(value: Any) -> Any:
-    if isinstance(value, bytes):
-        return value.decode("utf-8", "replace")
-    if isinstance(value, np.ndarray) and value.dtype.kind in "SO" and value.size == 1:
-        return _text(value.reshape(-1)[0])
-    return value
-
-
 def _attributes(attrs: Any) -> dict[str, Any]:
     import h5py
 
@@ -83,7 +81,7 @@ def _attributes(attrs: Any) -> dict[str, Any]:
     return found
 
 
-def _variable(path: Path, name: str, item: Any) -> Variable:
+def _variable(path: Path | str, name: str, item: Any) -> Variable:
     attrs = {
         key: value
         for key, value in _attributes(item.attrs).items()
@@ -96,18 +94,18 @@ def _dims(item: Any) -> tuple[str | None, ...]:
     names: list[str | None] = []
     for dim in item.dims:
         scales = list(dim.values())
-        names.append(scales[0].name.rsplit("/", 1)[-1] if scales else (dim.label or None))
+        # A scale that was deleted is still pointed at, and has no name.
+        known = scales[0].name if scales else None
+        names.append(known.rsplit("/", 1)[-1] if known else (dim.label or None))
     return tuple(names)
 
 
-def _loader(path: Path, name: str) -> Callable[[tuple[slice, ...]], np.ndarray]:
+def _loader(path: Path | str, name: str) -> Callable[[tuple[slice, ...]], np.ndarray]:
     """Return a reader that opens the file anew, so that it works in any thread or process."""
 
     def load(key: tuple[slice, ...]) -> np.ndarray:
-        import h5py
-
         try:
-            with h5py.File(path, "r") as file:
+            with opened_hdf5(path) as file:
                 return np.asarray(file[name][key])
         except (OSError, RuntimeError) as error:
             raise ValueError(f"{path}: {name} cannot be read ({_short(error)}).") from None
@@ -143,127 +141,3 @@ def _classic_contents(path: Path) -> tuple[dict[str, Any], list[Variable]]:
     except Exception as error:  # SciPy raises whatever the damaged bytes lead to
         raise ValueError(f"{path}: not readable as netCDF ({_short(error)}).") from None
     return attrs, variables
-
-
-def _emit(source: Source, variables: Sequence[Variable], attrs: Mapping[str, Any]) -> Source:
-    """Keep what places an EMIT granule: its pixels lie in sensor geometry, not on a map."""
-    metadata = dict(source.metadata)
-    location = {v.base: v.all() for v in variables if v.name.startswith("location/")}
-    if location:
-        metadata["location"] = location
-    numbers = np.asarray(attrs.get("geotransform", []), dtype=float).reshape(-1)
-    if len(numbers) == 6:
-        c, a, b, f, d, e = (float(number) for number in numbers)
-        metadata["ortho_transform"] = [a, b, c, d, e, f]
-    if isinstance(attrs.get("spatial_ref"), str):
-        metadata["ortho_crs_wkt"] = attrs["spatial_ref"]
-    if "surface reflectance" in str(metadata.get("long_name", "")).lower():
-        metadata.setdefault("standard_name", SURFACE_REFLECTANCE)
-    for key in ("instrument", "platform"):
-        if isinstance(attrs.get(key), str):
-            metadata[key] = attrs[key]
-    return replace(source, metadata=metadata)
-
-
-def _prisma(
-    path: Path, cubes: Mapping[str, Variable], attrs: Mapping[str, Any], variable: str | None
-) -> Source:
-    """Open a PRISMA product: its VNIR and SWIR cubes as one, each by rising wavelength."""
-    wanted = [variable.rsplit("/", 1)[-1].lower()] if variable else ["vnir_cube", "swir_cube"]
-    parts = [_detector(path, cubes[name], attrs) for name in wanted if name in cubes]
-    shapes = {part["cube"].shape[::2] for part in parts}
-    if len(shapes) > 1:
-        raise ValueError(f"{path}: VNIR and SWIR differ in size: {sorted(shapes)}.")
-    rows, cols = shapes.pop()
-
-    def load(r: slice, c: slice) -> np.ndarray:
-        blocks = [part["cube"].load((r, slice(None), c))[:, part["index"]] for part in parts]
-        return np.concatenate(blocks, axis=1).transpose(0, 2, 1)
-
-    def joined(key: str) -> np.ndarray:
-        return np.concatenate([part[key] for part in parts])
-
-    level = str(attrs.get("Processing_Level", ""))
-    metadata = _prisma_metadata(path, attrs, level, (rows, cols))
-    metadata["fwhm"] = joined("fwhm").tolist()
-    metadata["scale_factor"] = joined("scale").tolist()
-    metadata["add_offset"] = joined("offset").tolist()
-    # The map-projected product is filled with zeros around the swath.
-    nodata = 0.0 if level == "2D" else None
-    metadata |= {"nodata": nodata} if nodata is not None else {}
-    return Source(
-        path=path,
-        shape=(rows, cols, sum(len(part["index"]) for part in parts)),
-        stored_dtype=parts[0]["cube"].dtype,
-        load=load,
-        wavelengths=joined("wavelengths"),
-        nodata=nodata,
-        scale=joined("scale"),
-        offset=joined("offset"),
-        metadata=metadata,
-    )
-
-
-def _detector(path: Path, cube: Variable, attrs: Mapping[str, Any]) -> dict[str, Any]:
-    name = "Vnir" if cube.base == "vnir_cube" else "Swir"
-    try:
-        centres = np.asarray(attrs[f"List_Cw_{name}"], dtype=float)
-        widths = np.asarray(attrs.get(f"List_Fwhm_{name}", np.zeros_like(centres)), dtype=float)
-        if f"L2Scale{name}Max" in attrs:
-            low, high = (float(attrs[f"L2Scale{name}{end}"]) for end in ("Min", "Max"))
-            scale, offset = (high - low) / _PRISMA_MAX, low
-        else:
-            scale = 1 / float(attrs[f"ScaleFactor_{name}"])
-            offset = -float(attrs.get(f"Offset_{name}", 0.0))
-    except (KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"{path}: the PRISMA attribute {error} is missing or no number.") from None
-    if len(cube.shape) != 3 or len(centres) != cube.shape[1]:
-        raise ValueError(
-            f"{path}: {len(centres)} wavelengths for {cube.name} of shape {cube.shape}. "
-            "There must be one per band, bands in the middle axis."
-        )
-    index = np.flatnonzero(centres > 0)  # zero marks a band that is absent
-    index = index[np.argsort(centres[index], kind="stable")]
-    count = len(index)
-    return {
-        "cube": cube,
-        "index": index,
-        "wavelengths": centres[index],
-        "fwhm": widths[index],
-        "scale": np.full(count, scale),
-        "offset": np.full(count, offset),
-    }
-
-
-def _prisma_metadata(
-    path: Path, attrs: Mapping[str, Any], level: str, size: tuple[int, int]
-) -> dict[str, Any]:
-    metadata: dict[str, Any] = {
-        "source": path.name,
-        "instrument": "PRISMA",
-        "wavelength_units": "nm",
-        "interleave": "bil",
-        "name": "radiance" if level == "1" else "reflectance",
-    }
-    metadata["units"] = "W m-2 sr-1 um-1" if level == "1" else "1"
-    metadata["standard_name"] = RADIANCE if level == "1" else SURFACE_REFLECTANCE
-    if isinstance(attrs.get("Product_StartTime"), str):
-        metadata["acquisition_time"] = attrs["Product_StartTime"]
-    corners = ("ULcorner_easting", "ULcorner_northing", "LRcorner_easting", "LRcorner_northing")
-    keys = [f"Product_{corner}" for corner in corners]
-    if level == "2D" and all(key in attrs for key in keys):
-        west, north, east, south = (float(attrs[key]) for key in keys)
-        metadata["transform"] = [
-            (east - west) / size[1],
-            0.0,
-            west,
-            0.0,
-            (south - north) / size[0],
-            north,
-        ]
-        code = int(np.asarray(attrs.get("Epsg_Code", 0)).reshape(-1)[0])
-        if code:
-            from rasterio.crs import CRS
-
-            metadata["crs_wkt"] = str(CRS.from_epsg(code).to_wkt())
-    return metadata

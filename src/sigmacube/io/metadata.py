@@ -15,7 +15,7 @@ from sigmacube.io.crs import same_transform
 __all__ = ["to_json", "from_json", "merged", "sidecar", "read_sidecar", "PER_BAND", "NOT_TEXT"]
 
 #: Metadata with one item per band.
-PER_BAND = ("fwhm", "good_bands", "band_names", "scale_factor", "add_offset")
+PER_BAND = ("fwhm", "good_bands", "band_names", "scale_factor", "add_offset", "dark_std")
 #: Metadata that hold arrays or coordinates; only labelled formats carry them.
 NOT_TEXT = ("location", "xarray")
 
@@ -106,7 +106,7 @@ def merged(found: Mapping[str, Any], stored: Mapping[str, Any], bands: int) -> d
     if not stored:
         return dict(found)
     result = {**found, **stored}
-    for key in ("nodata", "scale_factor", "add_offset"):
+    for key in ("nodata", "scale_factor", "add_offset", "dark_std"):
         if key not in stored:
             result.pop(key, None)
     if not same_transform(found.get("transform"), stored.get("transform")):

@@ -65,14 +65,21 @@ def block_of(cube: Cube | Source, rows: slice, cols: slice) -> np.ndarray:
     return values if mask is None else np.where(mask, values, np.nan)
 
 
-def picture_of(cube: Cube | Source, bands: list[int], step: int) -> np.ndarray:
-    """Return some bands of the whole scene, every ``step``-th pixel, read by strips."""
-    rows, cols, depth = cube.shape
-    # Whole groups of rows, so that every step-th one of them is every step-th of the scene.
-    strip = max(1, _STREAMED // (cols * depth) // step) * step
+def picture_of(
+    cube: Cube | Source,
+    bands: list[int],
+    step: int,
+    rows: slice | None = None,
+    cols: slice | None = None,
+) -> np.ndarray:
+    """Return some bands of a part of the scene, every ``step``-th pixel, read by strips."""
+    rows, cols = rows or slice(0, cube.shape[0]), cols or slice(0, cube.shape[1])
+    # Whole groups of rows, so that every step-th one of them is every step-th of the part.
+    width = (cols.stop - cols.start) * cube.shape[2]
+    strip = max(1, _STREAMED // width // step) * step
     parts = [
-        block_of(cube, slice(top, min(top + strip, rows)), slice(0, cols))[::step, ::step, bands]
-        for top in range(0, rows, strip)
+        block_of(cube, slice(top, min(top + strip, rows.stop)), cols)[::step, ::step, bands]
+        for top in range(rows.start, rows.stop, strip)
     ]
     return np.concatenate(parts)
 

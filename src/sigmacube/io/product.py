@@ -17,9 +17,11 @@ from sigmacube.io.atomic import staged
 from sigmacube.io.metadata import to_json
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from sigmacube.products import Product
 
-__all__ = ["SUFFIXES", "to_dataset", "write"]
+__all__ = ["SUFFIXES", "labelled_arrays", "to_dataframe", "to_dataset", "write"]
 
 SUFFIXES = (".nc", ".zarr", ".csv")
 
@@ -44,12 +46,31 @@ def to_dataset(product: Product) -> xr.Dataset:
     made[f"{name}_uncertainty"] = _variable(product, product.std, dims, _sigma(product, name))
     if product.flags is not None:
         flags = _flag_attributes()
-        made[f"{name}_flag"] = _variable(product, product.flags.astype(np.int8), dims, flags)
+        made[f"{name}_flag"] = _variable(product, np.asarray(product.flags, np.int8), dims, flags)
     if "row" in dims:
         place = cubes._Dims(dims["row"], dims["col"], "band", ())
         if "xarray" not in product.metadata:
             cubes._add_place(made, product.metadata, place, name)
     return made
+
+
+def labelled_arrays(product: Product) -> dict[str, xr.DataArray]:
+    """Return the arrays of a product with its labels, axes in the order that they have."""
+    made = to_dataset(product)
+    name, dims = next(iter(made.data_vars)), _dims(product)
+    found = {"estimate": made[name], "std": made[f"{name}_uncertainty"]}
+    if product.flags is not None:
+        found["flags"] = made[f"{name}_flag"]
+    return {key: array.transpose(*dims.values()) for key, array in found.items()}
+
+
+def to_dataframe(product: Product) -> pd.DataFrame:
+    """Return a product as a table: one line per value, with ``std`` and, if there is one, flag."""
+    arrays = labelled_arrays(product)
+    columns = {"estimate": product.name, "std": "std", "flags": "flag"}
+    plain = {columns[key]: array.drop_attrs() for key, array in arrays.items()}
+    table = xr.Dataset(plain).to_dataframe()
+    return table.drop(columns="spatial_ref", errors="ignore")
 
 
 def _dims(product: Product) -> dict[str, str]:
@@ -69,7 +90,7 @@ def _dims(product: Product) -> dict[str, str]:
 def _variable(
     product: Product, values: np.ndarray, dims: Mapping[str, str], attrs: Mapping[str, Any]
 ) -> xr.Variable:
-    made = xr.Variable([dims[role] for role in product.dims], values, dict(attrs))
+    made = xr.Variable([dims[role] for role in product.dims], np.asarray(values), dict(attrs))
     return made.transpose(dims["band"], ...) if "row" in dims and "band" in dims else made
 
 
@@ -201,15 +222,14 @@ def _fills(made: xr.Dataset) -> dict[Any, Any]:
 def _table(product: Product) -> str:
     """Return the values of regions as text, one line per region, and band where there are any."""
     assert product.regions is not None
-    flags = np.zeros(product.estimate.shape, int) if product.flags is None else product.flags
-    banded = product.estimate.ndim == 2
+    estimate, std = np.asarray(product.estimate), np.asarray(product.std)
+    flags = np.zeros(estimate.shape, int) if product.flags is None else np.asarray(product.flags)
+    banded = estimate.ndim == 2
     lines = ["region," + ("band,wavelength," if banded else "") + f"{product.name},std,flag"]
-    for where in np.ndindex(product.estimate.shape):
+    for where in np.ndindex(estimate.shape):
         label = str(product.regions[where[0]])
         if banded:
             centre = "" if product.wavelengths is None else f"{product.wavelengths[where[1]]:.6g}"
             label += f",{where[1]},{centre}"
-        lines.append(
-            f"{label},{product.estimate[where]:.8g},{product.std[where]:.6g},{flags[where]}"
-        )
+        lines.append(f"{label},{estimate[where]:.8g},{std[where]:.6g},{flags[where]}")
     return "\n".join(lines) + "\n"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import cached_property
@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from sigmacube.core.card import Card, size_of, span_of
 from sigmacube.core.windows import Axis
 from sigmacube.error_correlation import window_sides
 
@@ -41,7 +42,7 @@ Span = tuple[int, int]
 Load = Callable[[str, slice, slice, slice], np.ndarray]
 
 
-class ResultFile:
+class ResultFile(Card):
     """A result, opened but not read.
 
     Parameters
@@ -95,6 +96,10 @@ class ResultFile:
         self._closing = closing or ExitStack()
         self._kept: OrderedDict[Any, np.ndarray] = OrderedDict()
         self._lock = Lock()
+
+    def _facts(self) -> Mapping[str, str]:
+        facts = {"file": self.name, "size": size_of(self.shape)} | span_of(self.wavelengths)
+        return facts | {"holds": ", ".join(self.cubes)}
 
     def __enter__(self) -> ResultFile:
         return self

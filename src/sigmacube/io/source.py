@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from sigmacube.core.card import Card, size_of, span_of
 from sigmacube.core.validity import broadcast_mask
 from sigmacube.cube import Cube
 from sigmacube.io.metadata import PER_BAND
@@ -24,7 +25,7 @@ _BLOCK = 8_000_000
 
 
 @dataclass(frozen=True, eq=False)
-class Source:
+class Source(Card):
     """A cube in a file, opened but not read.
 
     Examples
@@ -58,10 +59,16 @@ class Source:
     """Whether `load` gives views of a memory map, so that a whole cube need not be read."""
     mask: np.ndarray | None = None
     """(row, col, band) or broadcastable, the user's: False where values do not count."""
+    quality: Callable[[slice, slice], np.ndarray] | None = None
+    """(row, col, band or 1) of a block, the product's: False where a value was not measured."""
     files: tuple[Path, ...] = ()
     """What it is read from, where that is more than ``path``."""
     address: str | None = None
     """Where it lies if not on a disk, such as ``s3://bucket/cube.zarr``."""
+
+    def _facts(self) -> Mapping[str, str]:
+        facts = {"file": self.path.name, "size": size_of(self.shape)} | span_of(self.wavelengths)
+        return facts | {"stored as": str(self.stored_dtype), "values": "not read yet"}
 
     def __post_init__(self) -> None:
         if min(self.shape) < 1:
@@ -87,7 +94,7 @@ class Source:
         is closed.
         """
         stored = self.load(rows, cols)
-        mask = _compact(self._valid(stored))
+        mask = _compact(self._valid(stored, rows, cols))
         values = np.array(self._physical(stored)) if self.lazy else self._physical(stored)
         if self.mask is None:
             return values, mask
@@ -114,7 +121,7 @@ class Source:
             if values is not None:
                 values[block] = self._physical(stored)
             if valid is not None:
-                valid[block] = self._valid(stored)
+                valid[block] = self._valid(stored, block, everything)
         if values is None:
             values = self.load(everything, everything)
         mask = self._band_mask() if valid is None else _compact(valid)
@@ -128,7 +135,7 @@ class Source:
         key: Any = index
         if len(index) == 1 or (step == 1).all():
             key = slice(int(index[0]), int(index[-1]) + 1)
-        load = self.load
+        load, quality = self.load, self.quality
 
         def pick(item: Any) -> Any:
             return item[index] if isinstance(item, np.ndarray) and item.ndim == 1 else item
@@ -148,6 +155,7 @@ class Source:
             offset=pick(self.offset),
             metadata=metadata,
             lazy=self.lazy and isinstance(key, slice),
+            quality=None if quality is None else lambda r, c: _of_bands(quality(r, c), key),
         )
 
     def with_scale(self, scale: float) -> Source:
@@ -201,13 +209,15 @@ class Source:
             return np.ones(stored.shape, dtype=bool)
         return stored != int(self.nodata)
 
-    def _valid(self, stored: np.ndarray) -> np.ndarray:
+    def _valid(self, stored: np.ndarray, rows: slice, cols: slice) -> np.ndarray:
         valid = self._has_data(stored)
+        if self.quality is not None:
+            valid &= self.quality(rows, cols)
         return valid if self.good_bands is None else valid & self.good_bands
 
     def _needs_pass(self) -> bool:
         """Whether the values must be looked at to know which are valid."""
-        if self.nodata is not None:
+        if self.nodata is not None or self.quality is not None:
             return True
         return (
             self.stored_dtype.kind == "f"
@@ -222,6 +232,12 @@ class Source:
 
     def _cube(self, values: np.ndarray, mask: np.ndarray | None) -> Cube:
         return Cube(values, self.wavelengths, mask, dict(self.metadata))
+
+
+def _of_bands(flags: np.ndarray, key: Any) -> np.ndarray:
+    """Return the flags of some bands; one flag for all bands stays one."""
+    chosen: np.ndarray = flags if flags.shape[2] == 1 else flags[..., key]
+    return chosen
 
 
 def _compact(mask: np.ndarray) -> np.ndarray | None:

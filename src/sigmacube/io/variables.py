@@ -15,7 +15,7 @@ from sigmacube.io.axes import COL_NAMES, ROW_NAMES, axes_from_names, axes_from_s
 from sigmacube.io.metadata import from_json, merged
 from sigmacube.io.source import Source
 
-__all__ = ["Variable", "open_variables", "choose"]
+__all__ = ["Variable", "open_variables", "choose", "cube_loader"]
 
 #: Endings of variables that accompany a cube.
 _COMPANIONS = (
@@ -194,13 +194,17 @@ def _source(
         path=path,
         shape=(cube.shape[order[0]], cube.shape[order[1]], bands),
         stored_dtype=cube.dtype,
-        load=_loader(cube, order),
+        load=cube_loader(cube, order),
         metadata=metadata,
         **extra,
     )
 
 
-def _loader(cube: Variable, order: tuple[int, int, int]) -> Callable[[slice, slice], np.ndarray]:
+def cube_loader(
+    cube: Variable, order: tuple[int, int, int]
+) -> Callable[[slice, slice], np.ndarray]:
+    """Return what reads blocks of rows and columns; ``order`` are the axes row, col and band."""
+
     def load(rows: slice, cols: slice) -> np.ndarray:
         key = [slice(None)] * 3
         key[order[0]], key[order[1]] = rows, cols

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from sigmacube.core.card import Card, spread_of
 from sigmacube.core.parallel import ParallelMap, parallel
 from sigmacube.core.validity import valid_parts
 from sigmacube.noise.band_correlation import LAGS, correlation_matrix
@@ -41,7 +43,7 @@ log = logging.getLogger("sigmacube")
 
 
 @dataclass(frozen=True, eq=False)
-class NoiseEstimate:
+class NoiseEstimate(Card):
     """The noise of a scene and how it was found."""
 
     model: np.ndarray | SignalNoise
@@ -54,6 +56,11 @@ class NoiseEstimate:
     """Correlation of the noise between bands at distances 0, 1, …; zeros where it is left out."""
     screen: BandScreen
     """Bands that stand out, over all bands of the cube; those without data count as constant."""
+
+    def _facts(self) -> Mapping[str, str]:
+        kind = ("", "per band", "covariance between bands")[self.value.ndim]
+        grows = ", grows with the signal" if self.signal_dependent else ""
+        return {"σ": spread_of(self.std), "kind": kind + grows, "estimator": self.source}
 
     @property
     def value(self) -> np.ndarray:

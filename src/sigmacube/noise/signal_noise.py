@@ -16,6 +16,7 @@ so what a single element's σ departs from g_u s_v hardly shows in it.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
@@ -69,6 +70,39 @@ class SignalNoise(Card):
                     f"Invalid {name} of shape {value.shape}. It must be one finite number or one "
                     "per band, none negative."
                 )
+
+    @staticmethod
+    def from_file(path: str | Path, wavelengths: np.ndarray | None = None) -> SignalNoise:
+        r"""Read the noise of an instrument, as ISOFIT and EMIT write it.
+
+        Parameters
+        ----------
+        path
+            Text with the columns wavelength, a, b, c: σ = a √(b + L) + c in radiance L; or
+            wavelength, p0, p1, p2 under a heading that says so: L / σ = p₀ + p₁ L + p₂ L².
+        wavelengths
+            (bands,) nm of the cube that it is for; those of the file by default.
+
+        Returns
+        -------
+        SignalNoise
+            With c = 0, exactly that variance. Otherwise a line that touches it at the scene's mean
+            spectrum; `InstrumentNoise.line_error` states the error elsewhere, and so does
+            ``result.settings["noise_model"]``.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> file = Path(tempfile.mkdtemp(), "noise.txt")
+        >>> _ = file.write_text("# wvl a b c\n450 0.006 3.0 0\n650 0.005 2.0 0\n")
+        >>> SignalNoise.from_file(file, np.array([550.0])).at(np.array([5.0])).value.round(5)
+        array([0.01506])
+        """
+        from sigmacube.noise.instrument import InstrumentNoise, file_wavelengths
+
+        if wavelengths is None:
+            wavelengths = file_wavelengths(path)
+        return InstrumentNoise.read(path, wavelengths)
 
     def _facts(self) -> dict[str, str]:
         facts = {"variance": "gain · signal + offset"}

@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 
 from sigmacube.estimated import EstimatedCube
-from sigmacube.products._types import Product, history, std_of, without_bands
+from sigmacube.products._types import Product, history, keeps_labels, std_of, without_bands
 
 __all__ = ["resample"]
 
 
+@keeps_labels
 def resample(
     cube: EstimatedCube,
     centres: Sequence[float] | np.ndarray | None = None,

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from sigmacube.core.card import Card, count_of, spread_of
 from sigmacube.estimated import EstimatedCube
 
 __all__ = ["ConditionedSpectrum", "condition"]
 
 
 @dataclass(frozen=True, eq=False)
-class ConditionedSpectrum:
+class ConditionedSpectrum(Card):
     """A pixel's spectrum after a measurement of it was taken into account."""
 
     estimate: np.ndarray
@@ -25,6 +26,14 @@ class ConditionedSpectrum:
     surprise: float
     """Squared distance of the measurement from what was expected, over its number of values: near
     one when cube and measurement agree within their errors."""
+
+    def _facts(self) -> Mapping[str, str]:
+        return {
+            "size": count_of(len(self.estimate), "band"),
+            "values": spread_of(self.estimate),
+            "σ": spread_of(self.std),
+            "surprise": f"{self.surprise:.3g}, near 1 where both agree",
+        }
 
 
 def condition(

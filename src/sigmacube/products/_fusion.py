@@ -83,6 +83,7 @@ def fuse(first: Measurement, *others: Measurement) -> FusedCube:
     """
     if not others:
         raise ValueError("Invalid request to fuse one cube. There must be at least two.")
+    first, others = _plain(first), tuple(_plain(part) for part in others)
     parts = [_measured(part) for part in (first, *others)]
     shape, wavelengths = parts[0][0].shape, _wavelengths(first)
     for number, ((values, std, _), part) in enumerate(zip(parts, (first, *others), strict=True)):
@@ -111,6 +112,10 @@ def fuse(first: Measurement, *others: Measurement) -> FusedCube:
                                       for p in (first, *others)]},
         combined,
     )  # fmt: skip
+
+
+def _plain(part: Measurement) -> Measurement:
+    return part.unlabelled() if isinstance(part, EstimatedCube) else part
 
 
 def _measured(part: Measurement) -> tuple[np.ndarray, np.ndarray, ErrorModel | None]:

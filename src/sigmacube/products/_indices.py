@@ -10,7 +10,7 @@ import numpy as np
 
 from sigmacube.estimated import EstimatedCube
 from sigmacube.products._supports import Supports
-from sigmacube.products._types import Product, history, std_of, without_bands
+from sigmacube.products._types import Product, history, keeps_labels, std_of, without_bands
 from sigmacube.products.expressions import Expression, Jet, parse
 
 __all__ = ["INDICES", "index"]
@@ -42,6 +42,7 @@ MOST_BIAS = 0.2
 LEAST_DISTANCE = 3.0
 
 
+@keeps_labels
 def index(
     cube: EstimatedCube,
     expression: str,

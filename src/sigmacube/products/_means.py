@@ -6,11 +6,12 @@ import numpy as np
 
 from sigmacube.estimated import EstimatedCube
 from sigmacube.products._supports import Supports
-from sigmacube.products._types import Product, history, std_of
+from sigmacube.products._types import Product, history, keeps_labels, std_of
 
 __all__ = ["aggregate", "region_means"]
 
 
+@keeps_labels
 def aggregate(
     cube: EstimatedCube,
     size: int | tuple[int, int],
@@ -47,6 +48,7 @@ def aggregate(
     return means(cube, supports, "aggregate", workers)
 
 
+@keeps_labels
 def region_means(cube: EstimatedCube, labels: np.ndarray, *, workers: int | None = None) -> Product:
     """Average the spectra of regions, with the standard deviation of every mean.
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, ParamSpec
 
 import numpy as np
 
@@ -14,9 +15,12 @@ from sigmacube.core.levels import half_width
 from sigmacube.estimated import EstimatedCube
 
 if TYPE_CHECKING:
+    import pandas as pd
     import xarray as xr
 
-__all__ = ["FLAGS", "Product"]
+__all__ = ["FLAGS", "Product", "keeps_labels"]
+
+_Args = ParamSpec("_Args")
 
 FLAGS: Mapping[int, str] = {0: "good", 1: "no_data", 2: "undefined", 3: "not_linear"}
 """Meaning of a product's flags."""
@@ -37,7 +41,7 @@ class Product(Card):
 
     name: str
     estimate: np.ndarray
-    """Values, NaN where there are none."""
+    """Values, NaN where there are none; a `DataArray` where the cube was made of one."""
     std: np.ndarray
     """Standard deviation of ``estimate``; NaN where it is not known, see ``flags``."""
     dims: tuple[str, ...]
@@ -57,6 +61,12 @@ class Product(Card):
     """The cube's metadata, with its place on a coarser grid."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     """How the product was made, JSON-like."""
+
+    _other_names: ClassVar[Mapping[str, str]] = {
+        "sigma": "'std'",
+        "uncertainty": "'std'",
+        "values": "'estimate'",
+    }
 
     def _facts(self) -> Mapping[str, str]:
         shape = self.estimate.shape
@@ -81,11 +91,72 @@ class Product(Card):
 
         return product.to_dataset(self)
 
+    def to_dataframe(self) -> pd.DataFrame:
+        """Return a table with one line per value: where it is, the value, ``std`` and ``flag``.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> made = Product("ndvi", np.array([0.7, 0.2]), np.array([0.01, 0.02]), ("region",),
+        ...                regions=np.array([4, 9]))
+        >>> made.to_dataframe().loc[9].to_dict()
+        {'ndvi': 0.2, 'std': 0.02}
+        """
+        from sigmacube.io import product
+
+        return product.to_dataframe(self)
+
+    def plot(self, *, level: float = 0.95) -> np.ndarray:
+        """Draw the values with their error: maps beside maps of σ, regions with intervals.
+
+        Parameters
+        ----------
+        level
+            Coverage of the intervals of regions.
+
+        Returns
+        -------
+        ndarray
+            The Axes, in a row.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> values = np.linspace(0, 1, 12).reshape(3, 4)
+        >>> axes = Product("ndvi", values, values / 10, ("row", "col")).plot()
+        >>> [ax.get_title() for ax in axes]
+        ['ndvi', 'σ of ndvi']
+        """
+        from sigmacube.show import plots
+
+        return plots.product(self, level=level)
+
+    def labelled(self) -> Product:
+        """Return the product with `DataArray`s in the place of plain arrays."""
+        from sigmacube.io import product
+
+        arrays: dict[str, Any] = product.labelled_arrays(self)
+        return replace(self, **arrays)
+
     def save(self, path: str | Path, *, overwrite: bool = False) -> Path:
         """Write the product as .nc, .zarr, or .csv for regions."""
         from sigmacube.io import product
 
         return product.write(self, path, overwrite=overwrite)
+
+
+def keeps_labels(
+    make: Callable[Concatenate[EstimatedCube, _Args], Product],
+) -> Callable[Concatenate[EstimatedCube, _Args], Product]:
+    """Let a product work on plain arrays, and give it labels where the cube has them."""
+
+    @wraps(make)
+    def made(cube: EstimatedCube, *args: _Args.args, **options: _Args.kwargs) -> Product:
+        plain = cube.unlabelled()
+        product = make(plain, *args, **options)
+        return product if plain is cube else product.labelled()
+
+    return made
 
 
 def std_of(cube: EstimatedCube) -> np.ndarray:

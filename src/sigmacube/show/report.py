@@ -7,11 +7,12 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from sigmacube._version import __version__
+from sigmacube.core.card import size_of
 from sigmacube.cube import Cube
 from sigmacube.io.atomic import check_output, staged
 from sigmacube.io.cf import REFERENCES
@@ -19,7 +20,16 @@ from sigmacube.io.observed import block_of, find_observed, open_observed, pictur
 from sigmacube.io.result_file import ResultFile, open_result
 from sigmacube.io.source import Source
 from sigmacube.show import plots
-from sigmacube.show.key_figures import data_uri, key_figures, relative_std
+from sigmacube.show.key_figures import (
+    caveats_of,
+    data_uri,
+    key_figures,
+    relative_std,
+    unexplained_of,
+)
+from sigmacube.show.look import CSS
+from sigmacube.show.place import Place
+from sigmacube.show.telling import Pixel, nanmean, telling_pixels
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -31,15 +41,10 @@ __all__ = ["write_report"]
 
 #: Elements of a cube that the pictures are made of; larger scenes are thinned.
 _LIMIT = 25_000_000
-_CLASSES = 4
-
-
-class _Pixel(NamedTuple):
-    """A pixel whose spectrum is shown, and why."""
-
-    row: int
-    col: int
-    why: str
+#: Unexplained pixels that are named.
+_LISTED = 40
+#: Values of a setting that are listed one by one.
+_FEW = 12
 
 
 def write_report(
@@ -140,7 +145,7 @@ class _Page:
         self.source, self.observed = source, observed
         self.result, self.step = source.thinned(_LIMIT)
         self.coverage = coverage or _recorded(self.result.settings)
-        self.pixels = list(_telling_pixels(self.result, self.step))
+        self.pixels = list(telling_pixels(self.result, self.step))
 
     def html(self) -> str:
         """Return the whole page."""
@@ -156,7 +161,7 @@ class _Page:
         """Return the title and the key figures."""
         figures = key_figures(self.result)
         rows, cols, bands = self.source.shape
-        figures["size"] = f"{rows} × {cols} pixels, {bands} bands"
+        figures["size"] = size_of((rows, cols, bands))
         tiles = "".join(
             f"<div class=tile><dt>{escape(label)}</dt><dd>{escape(text)}</dd></div>"
             for label, text in figures.items()
@@ -171,8 +176,15 @@ class _Page:
         )
         return (
             f"<h1>{escape(self.source.name)}</h1><p class=lead>{what}{thin}</p>"
-            f"<dl class=tiles>{tiles}</dl>"
+            f"{self._caveats()}<dl class=tiles>{tiles}</dl>"
         )
+
+    def _caveats(self) -> str:
+        """Return what σ does not hold on this scene, before everything else."""
+        told = "".join(f"<li>{escape(text)}</li>" for text in caveats_of(self.source.about))
+        if not told:
+            return ""
+        return f"<div class=caveats><b>What σ does not hold here</b><ul>{told}</ul></div>"
 
     def scene(self) -> str:
         """Return the scene before and after, and sigma."""
@@ -242,7 +254,20 @@ class _Page:
         )
         table = "" if result.std is None else self._sigma_table(rank)
         return _section(
-            "Where σ is large, and why", table + self._maps(pictures) + _caption(caption)
+            "Where σ is large, and why",
+            table + self._maps(pictures) + _caption(caption) + self._unexplained(),
+        )
+
+    def _unexplained(self) -> str:
+        """Return the pixels whose spectrum no window explains."""
+        places = unexplained_of(self.source.about)
+        if not len(places):
+            return ""
+        named = ", ".join(f"({row}, {col})" for row, col in places[:_LISTED].tolist())
+        more = f" and {len(places) - _LISTED:,} more" if len(places) > _LISTED else ""
+        return _caption(
+            f"Pixels whose spectrum no window explains, as (row, col): {named}{more}. They are "
+            "kept as they were measured, with a larger σ."
         )
 
     def noise(self) -> str:
@@ -284,11 +309,14 @@ class _Page:
         """Return the settings and what the input said about itself."""
         # Long lists, and what has no text form.
         skip = {"good_bands", "fwhm", "band_names", "scale_factor", "add_offset", "envi"}
-        skip |= {"location", "xarray", "map_info", "calibration"}
+        skip |= {"location", "xarray", "map_info", "calibration", "crs_wkt", "transform"}
         blocks = []
-        for title, content in (("Options", self.result.settings), ("Input", self.result.metadata)):
+        about = dict(self.result.metadata)
+        place = Place.of(about)
+        about |= {} if place is None else {"first pixel": place.text(0, 0)}
+        for title, content in (("Options", self.result.settings), ("Input", about)):
             rows = "".join(
-                f"<tr><th>{escape(str(key))}</th><td>{escape(_short(value))}</td></tr>"
+                f"<tr><th>{escape(_words(key))}</th><td>{escape(_readable(value))}</td></tr>"
                 for key, value in content.items()
                 if key not in skip
             )
@@ -341,7 +369,7 @@ class _Page:
             return None
         return block_of(self.observed, slice(row, row + 1), slice(col, col + 1))[0, 0]
 
-    def _spectrum(self, ax: Axes, pixel: _Pixel, number: int) -> None:
+    def _spectrum(self, ax: Axes, pixel: Pixel, number: int) -> None:
         source, (row, col, why) = self.source, pixel
         plots.spectrum(
             source.spectrum("estimate", row, col).astype(np.float64),
@@ -362,7 +390,7 @@ class _Page:
 
     def _sigma_table(self, rank: np.ndarray) -> str:
         """Return sigma by rank, and at the edge of the scene against inside."""
-        left = np.sqrt(_nanmean(np.square(relative_std(self.result)), axis=2))
+        left = np.sqrt(nanmean(np.square(relative_std(self.result)), axis=2))
         window = self.result.settings.get("window") or [2, 2]
         window = window if isinstance(window, list | tuple) else [window, window]
         inside = np.zeros(left.shape, dtype=bool)
@@ -391,13 +419,6 @@ def _rank_groups(rank: np.ndarray) -> Iterator[tuple[int, int, np.ndarray]]:
         yield low, high, (rank >= low) & (rank <= high)
 
 
-def _nanmean(values: np.ndarray, axis: int) -> np.ndarray:
-    finite = np.isfinite(values)
-    count = finite.sum(axis=axis)
-    total = np.where(finite, values, 0).sum(axis=axis)
-    return np.divide(total, count, out=np.full(total.shape, np.nan), where=count > 0)
-
-
 def _color(values: np.ndarray, limits: np.ndarray, ax: Axes) -> Axes:
     """Draw three channels, red first."""
     channels = (0.0, 1.0, 2.0)
@@ -413,63 +434,6 @@ def _recorded(settings: Mapping[str, Any]) -> dict[float, float] | None:
         if isinstance(found, Mapping) and isinstance(found.get("coverage"), Mapping):
             return _coverage(found)
     return None
-
-
-def _telling_pixels(result: DenoisedCube, step: int) -> Iterator[_Pixel]:
-    """Yield the pixels of lowest and highest sigma, and those nearest to class centres."""
-    values = result.estimate
-    usable = plots.usable_bands(values, None)
-    whole = np.isfinite(values[:, :, usable]).all(axis=2) & usable.any()
-    if not whole.any():
-        return
-    taken: list[tuple[int, int]] = []
-    if result.std is not None:
-        level = np.sqrt(_nanmean(np.square(result.std, dtype=np.float64), axis=2))
-        level = np.where(whole, level, np.nan)
-        inner = _inner(level)
-        for why, at in (("lowest σ", np.nanargmin(inner)), ("highest σ", np.nanargmax(inner))):
-            place = tuple(int(i) for i in np.unravel_index(at, inner.shape))
-            taken.append((place[0], place[1]))
-            yield _Pixel(place[0] * step, place[1] * step, why)
-    for number, (row, col) in enumerate(_class_centres(values[:, :, usable], whole), start=1):
-        if (row, col) not in taken:
-            taken.append((row, col))
-            yield _Pixel(row * step, col * step, f"class {number}")
-
-
-def _inner(level: np.ndarray) -> np.ndarray:
-    """Return the map without its margin, where sigma is large for a dull reason: fewer windows."""
-    margin = min(10, *((side - 1) // 3 for side in level.shape))
-    inner = np.full(level.shape, np.nan)
-    core = (slice(margin, level.shape[0] - margin), slice(margin, level.shape[1] - margin))
-    inner[core] = level[core]
-    return inner if np.isfinite(inner).any() else level
-
-
-def _class_centres(values: np.ndarray, whole: np.ndarray) -> list[tuple[int, int]]:
-    """Return the pixels nearest to the centres of groups of similar spectra, largest group first.
-
-    k-means with a fixed seed on a sample: enough to show what the scene is made of, no more.
-    """
-    from scipy.cluster.vq import kmeans2, vq
-
-    places = np.argwhere(whole)
-    places = places[:: max(1, len(places) // 20_000)]
-    spectra = values[places[:, 0], places[:, 1]].astype(np.float64)
-    scale = spectra.std()
-    count = min(_CLASSES, len(spectra))
-    if scale == 0 or count < 2:
-        return [(int(places[0, 0]), int(places[0, 1]))]
-    centres, labels = kmeans2(spectra / scale, count, minit="++", rng=np.random.default_rng(0))
-    order = np.argsort(-np.bincount(labels, minlength=count), kind="stable")
-    found = []
-    for group in order:
-        members = np.flatnonzero(labels == group)
-        if members.size:
-            _, distance = vq(spectra[members] / scale, centres[group : group + 1])
-            row, col = places[members[np.argmin(distance)]]
-            found.append((int(row), int(col)))
-    return found
 
 
 def _section(title: str, content: str) -> str:
@@ -499,10 +463,31 @@ def _nth(step: int) -> str:
     return {2: "second", 3: "third"}.get(step, f"{step}th")
 
 
-def _short(value: Any) -> str:
-    text = (
-        json.dumps(value, ensure_ascii=False, default=str) if not isinstance(value, str) else value
-    )
+def _words(key: object) -> str:
+    """Return the name of an option as words."""
+    return str(key).replace("_", " ")
+
+
+def _readable(value: Any) -> str:
+    """Return a setting as people read it: no brackets, no quotes, few digits.
+
+    Examples
+    --------
+    >>> _readable([20, 20, 110]), _readable(None), _readable({"kind": "per band", "lag": 0.01234})
+    ('20, 20, 110', 'none', 'kind: per band; lag: 0.01234')
+    """
+    if value is None or isinstance(value, bool):
+        return {None: "none", True: "yes", False: "no"}[value]
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    if isinstance(value, Mapping):
+        return "; ".join(f"{_words(k)}: {_readable(v)}" for k, v in value.items())
+    if isinstance(value, list | tuple | np.ndarray):
+        items = [_readable(one) for one in value]
+        if len(items) > _FEW:
+            return f"{len(items):,} values, {items[0]} to {items[-1]}"
+        return ", ".join(items)
+    text = str(value)
     return text if len(text) <= 300 else f"{text[:297]}…"
 
 
@@ -538,26 +523,18 @@ _TEMPLATE = """<!DOCTYPE html>
 </html>
 """
 
-_STYLE = """
-:root { color-scheme: light; }
-* { box-sizing: border-box; }
-body { margin: 0 auto; padding: 32px 28px 48px; max-width: 1060px; color: #222; background: #fff;
-  font: 15px/1.5 system-ui, -apple-system, "Segoe UI", "Helvetica Neue", Arial, sans-serif; }
-h1 { font-size: 26px; line-height: 1.2; margin: 0 0 6px; overflow-wrap: anywhere; }
-h2 { font-size: 18px; margin: 34px 0 10px; padding-bottom: 4px; border-bottom: 1px solid #ddd; }
-h3 { font-size: 14px; margin: 0 0 4px; color: #555; }
+_STYLE = (
+    CSS
+    + """
+body { padding: 32px 28px 48px; max-width: 1060px; }
 img { display: block; width: 100%; height: auto; }
 .lead { margin: 0 0 18px; max-width: 75ch; color: #444; }
 .caption { margin: 6px 0 0; max-width: 90ch; color: #555; font-size: 13.5px; }
 .tiles { display: grid; grid-template-columns: repeat(auto-fill, minmax(228px, 1fr)); gap: 8px;
   margin: 0; }
-.tile { border-left: 3px solid #0072B2; background: #f5f7f9; padding: 7px 11px; }
+.tile { border-left: 3px solid var(--accent); background: var(--panel); padding: 7px 11px; }
 .tile dt { font-size: 12.5px; color: #555; }
 .tile dd { margin: 0; font-weight: 600; font-size: 14px; overflow-wrap: anywhere; }
-table { border-collapse: collapse; font-size: 13.5px; font-variant-numeric: tabular-nums; }
-th, td { text-align: left; vertical-align: top; padding: 3px 18px 3px 0;
-  border-bottom: 1px solid #e8e8e8; overflow-wrap: anywhere; }
-th { font-weight: 600; }
 .grid { display: grid; grid-template-columns: repeat(auto-fill, minmax(300px, 1fr)); gap: 10px; }
 .narrow { margin-bottom: 16px; }
 .pair { display: flex; flex-wrap: wrap; gap: 28px; align-items: center; }
@@ -565,7 +542,7 @@ th { font-weight: 600; }
 .columns { display: grid; grid-template-columns: repeat(auto-fit, minmax(290px, 1fr)); gap: 24px; }
 .columns table { width: 100%; }
 .columns th { white-space: nowrap; overflow-wrap: normal; width: 9em; }
-@media (max-width: 560px) { body { padding: 18px 14px 32px; } h1 { font-size: 21px; } }
+@media (max-width: 560px) { body { padding: 18px 14px 32px; } }
 @media print {
   @page { margin: 14mm 13mm; }
   body { padding: 0; max-width: none; font-size: 10.5pt; }
@@ -575,3 +552,4 @@ th { font-weight: 600; }
   .tile { print-color-adjust: exact; -webkit-print-color-adjust: exact; }
 }
 """
+)

@@ -19,10 +19,10 @@ from sigmacube.estimators import estimator
 from sigmacube.io.dataarray import dataarray_mask, describe
 from sigmacube.pipeline import denoise_region, survey_scene
 from sigmacube.result import DenoisedCube
-from sigmacube.scene import Scene
 from sigmacube.settings import Settings
 from sigmacube.survey import (
     Presence,
+    Scene,
     SettledNoise,
     Source,
     Survey,
@@ -176,7 +176,7 @@ def _survey(blocks: _Blocks, noise: Any, settings: Settings) -> Survey:
     presence = reduce(Presence.joined, found)
     bare = Survey(shape, presence, settled, settings)
     regions = estimator(settings).needs(Scene(blocks, bare))
-    if settings.solver_name == "robust":
+    if settings.solver == "robust":
         regions = [(slice(0, shape[0]), slice(0, shape[1]))]  # stripes run through all of it
     task = blocks.call(_take_survey, regions or whole[:1], settled, settings, presence)
     survey: Survey = dask.compute(task)[0]
@@ -184,8 +184,7 @@ def _survey(blocks: _Blocks, noise: Any, settings: Settings) -> Survey:
 
 
 def _settle(source: Source, noise: Any, settings: Settings) -> SettledNoise:
-    robust = settings.solver_name == "robust"
-    return settle_noise(source, noise, settings, workers=1, impulses=robust)
+    return settle_noise(source, noise, settings, workers=1)
 
 
 def _look(source: Source, region: Region) -> Presence:

@@ -14,7 +14,7 @@ from sigmacube.check.montecarlo.judging import judge
 from sigmacube.check.montecarlo.result import MonteCarlo
 from sigmacube.check.montecarlo.trials import make_trials
 from sigmacube.core.levels import LEVELS
-from sigmacube.core.progress import Progress
+from sigmacube.core.progress import Progress, shown
 from sigmacube.cube import Cube
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def monte_carlo(
     sample: int = 1000,
     checkpoint: str | Path | None = None,
     workers: int | None = None,
-    progress: Progress | None = None,
+    progress: Progress | bool | None = None,
     **options: Any,
 ) -> MonteCarlo:
     r"""Add fresh noise to a truth many times, denoise each time, and count what the σ covers.
@@ -76,7 +76,7 @@ def monte_carlo(
     workers
         Trials at a time; the number of processors by default. The figures are the same for any.
     progress
-        Called as ``progress(done, total)``, counted in trials.
+        True draws a bar; a function is called as ``progress(done, total)``, counted in trials.
     **options
         Options of `denoise`.
 
@@ -117,5 +117,6 @@ def monte_carlo(
             sigma=sigma,
             options=options,
         )
-        series.run(workers=workers, progress=progress)
+        with shown(progress, "Trials", "trials") as move:
+            series.run(workers=workers, progress=move)
         return judge(series, levels=levels, sample=sample, workers=workers)

@@ -25,8 +25,7 @@ from sigmacube.check.calibration import calibrated
 from sigmacube.core.parallel import parallel
 from sigmacube.core.progress import Progress
 from sigmacube.cube import Cube
-from sigmacube.io.dataarray import as_cube
-from sigmacube.pipeline import denoise_cube
+from sigmacube.pipeline import as_cube, denoise_cube
 from sigmacube.settings import Settings
 from sigmacube.synthetic import add_noise
 

@@ -33,6 +33,7 @@ from sigmacube.show.plots.maps import (
     sigma_ratio_map,
     standard_errors,
 )
+from sigmacube.show.plots.products import product
 from sigmacube.show.plots.sources import Result, quantity
 from sigmacube.show.plots.spectra import noise_spectrum, spectrum, with_gaps
 from sigmacube.show.plots.theme import style
@@ -51,6 +52,7 @@ __all__ = [
     "error_map",
     "spectrum",
     "noise_spectrum",
+    "product",
     "calibration",
     "qq",
     # Checks of sigma, as their results draw them.

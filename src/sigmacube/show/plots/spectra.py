@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 
 from sigmacube.core.levels import half_width
 from sigmacube.cube import Cube
@@ -120,8 +122,15 @@ def with_gaps(
 ) -> tuple[np.ndarray, ...]:
     """Return ``x`` and the curves with NaN at bad bands, and one inserted where ``x`` jumps.
 
-    A jump is a step of more than two and a half times the median one, or one backwards (where two
-    detectors of a sensor overlap): a line across it would show values that nobody measured.
+    A jump is a step of more than two and a half times the usual one around it (two detectors may
+    sample differently), or one backwards (where they overlap): a line across it would show values
+    that nobody measured.
+
+    Examples
+    --------
+    >>> nm = np.array([900.0, 910, 920, 930, 915, 945, 975, 1005])
+    >>> with_gaps(nm, np.ones(8))[1]
+    array([ 1.,  1.,  1.,  1., nan,  1.,  1.,  1.,  1.])
     """
     x = np.asarray(x, dtype=np.float64)
     rows = [np.array(curve, dtype=np.float64) for curve in curves]
@@ -129,11 +138,24 @@ def with_gaps(
         for curve in rows:
             curve[~good] = np.nan
     steps = np.diff(x)
-    usual = np.median(steps) if steps.size else 0.0
-    if usual == 0:
+    middle = np.median(steps) if steps.size else 0.0
+    if middle == 0:
         return x, *rows
-    jumps = np.flatnonzero((steps / usual > _GAP) | (steps / usual <= 0)) + 1
+    forward = steps / middle
+    jumps = np.flatnonzero((forward > _GAP * _usual(forward)) | (forward <= 0)) + 1
     return tuple(np.insert(values, jumps, np.nan) for values in (x, *rows))
+
+
+def _usual(steps: np.ndarray) -> np.ndarray:
+    """Return for every step the usual one: the median of three before or after it, the larger."""
+    padded = np.pad(np.where(steps > 0, steps, np.nan), 3, constant_values=np.nan)
+    with warnings.catch_warnings():
+        warnings.simplefilter(
+            "ignore", RuntimeWarning
+        )  # none before the first, none after the last
+        sides = np.nanmedian(sliding_window_view(padded, 3), axis=1)
+        usual = np.fmax(sides[: len(steps)], sides[4 : 4 + len(steps)])
+    return np.where(np.isfinite(usual), usual, np.inf)
 
 
 @styled

@@ -28,15 +28,19 @@ from bokeh.models import (
     Slider,
 )
 
+from sigmacube.core.card import count_of, size_of
 from sigmacube.cube import Cube
 from sigmacube.io.observed import name_of
 from sigmacube.io.result_file import ResultFile
 from sigmacube.io.source import Source
+from sigmacube.show.key_figures import caveats_of, unexplained_of
+from sigmacube.show.place import Place
 from sigmacube.show.viewer import picture as pictures
-from sigmacube.show.viewer import spectra
-from sigmacube.show.viewer.panes import COLORS, ImagePane, SpectrumPane
+from sigmacube.show.viewer import scripts, spectra
+from sigmacube.show.viewer.image_pane import ImagePane
 from sigmacube.show.viewer.picture import Part, Picture
 from sigmacube.show.viewer.spectra import Region, Spectrum
+from sigmacube.show.viewer.spectrum_pane import COLORS, SpectrumPane
 
 __all__ = ["Document"]
 
@@ -67,14 +71,19 @@ class Document:
     ) -> None:
         self.doc, self.source, self.observed, self.executor = doc, source, observed, executor
         self.presets = pictures.presets(source)
-        self.kinds = dict(pictures.kinds(source))
+        self.groups = pictures.kinds(source, observed=observed is not None)
+        self.kinds = {key: name for group in self.groups.values() for key, name in group}
+        self.place = Place.of(source.about.metadata)
         rows, cols, _ = source.shape
         self.part = Part.of(source.shape, (0, rows - 1, 0, cols - 1))
+        self.odd = {(int(r), int(c)) for r, c in unexplained_of(source.about)}
         self.current: Spectrum | None = None
         self.pins: list[tuple[Spectrum, str]] = []
         self.wanted = 0
-        self.image = ImagePane(source.shape)
-        self.spectrum = SpectrumPane(source.wavelengths, source.good_bands, self._quantity())
+        self.image = ImagePane(source.shape, self.place, unexplained_of(source.about))
+        self.spectrum = SpectrumPane(
+            source.wavelengths, source.good_bands, self._quantity(), source.noise_std
+        )
 
     def build(self) -> None:
         """Make the page."""
@@ -82,7 +91,7 @@ class Document:
         self._make_buttons()
         self._connect()
         self.doc.title = f"{self.source.name} · sigmacube"
-        self.doc.template = _TEMPLATE
+        self.doc.template = scripts.TEMPLATE
         self.doc.add_root(self._layout())
         rows, cols, _ = self.source.shape
         self.choose(Region(rows // 2, cols // 2))
@@ -95,12 +104,22 @@ class Document:
     def _make_controls(self) -> None:
         bands, nm = self.source.shape[2], self.source.wavelengths
         first = next(iter(self.presets.values()))
-        self.kind = Select(title="Show", options=list(self.kinds.items()), value="rgb", width=210)
+        groups: Any = self.groups
+        self.kind = Select(title="Show", options=groups, value="rgb", width=225, name="kind")
+        self.second = Select(
+            title="Compare with", options={"": [("", "nothing")], **groups}, value="", width=225,
+            name="second",
+        )  # fmt: skip
+        self.swipe = Slider(
+            title="Swipe (percent)", start=0, end=100, step=1, value=50, width=160, name="swipe",
+            visible=False,
+        )  # fmt: skip
         self.preset = Select(title="Colours", options=list(self.presets), width=170)
         self.preset.value = next(iter(self.presets))
         self.band = Slider(
-            title="Band", start=0, end=max(bands - 1, 1), step=1, value=first[0], width=250
-        )
+            title="Band", start=0, end=max(bands - 1, 1), step=1, value=first[0], width=220,
+            name="band",
+        )  # fmt: skip
         self.nm = NumericInput(title="Wavelength (nm)", mode="float", width=120)
         self.nm.visible = nm is not None
         self.stretch = RangeSlider(
@@ -111,6 +130,7 @@ class Document:
         self._name_band()
 
     def _make_buttons(self) -> None:
+        self.flicker = Button(label="Flicker", width=80, name="flicker", visible=False)
         self.pin = Button(label="Pin", button_type="primary", width=70, name="pin")
         self.clear = Button(label="Clear pins", width=90, name="clear")
         self.save_csv = Button(label="Spectra as CSV", width=130, name="csv")
@@ -119,17 +139,18 @@ class Document:
         # A model that only its own callback knows would not reach the page.
         self.save_csv.tags = [self.download]
         stem = Path(self.source.name).stem
-        self.download.js_on_change("data", CustomJS(args={"box": self.download}, code=_SAVE_TEXT))
+        self.download.js_on_change(
+            "data", CustomJS(args={"box": self.download}, code=scripts.SAVE_TEXT)
+        )
         self.save_png.js_on_event(
             "button_click",
             CustomJS(
                 args={
-                    "image": self.image.figure,
-                    "spectrum": self.spectrum.figure,
+                    "models": [self.image.figure, self.spectrum.figure, self.spectrum.sigma],
                     "name": f"{stem}_view.png",
                     "title": self.source.name,
                 },
-                code=_SAVE_PNG,
+                code=scripts.SAVE_PNG,
             ),
         )
 
@@ -137,19 +158,23 @@ class Document:
         wide: dict[str, Any] = {"sizing_mode": "stretch_width"}
         wrap = {"flex-wrap": "wrap", "align-items": "end"}
         controls = row(
-            self.kind, self.preset, self.band, self.nm, self.stretch, styles=wrap, **wide
-        )
+            self.kind, self.second, self.swipe, self.flicker, self.preset, self.band, self.nm,
+            self.stretch, styles=wrap, **wide,
+        )  # fmt: skip
         buttons = row(self.pin, self.clear, self.save_csv, self.save_png, styles=wrap, **wide)
         half = {"flex": "1 1 440px", "min-width": "min(440px, 100%)"}
         left = column(self.image.figure, self.status, styles=half, **wide)
-        right = column(self.spectrum.figure, self.readout, buttons, styles=half, **wide)
+        right = column(
+            self.spectrum.figure, self.spectrum.sigma, self.readout, buttons, styles=half, **wide
+        )
         panes = row(left, right, styles={"flex-wrap": "wrap", "gap": "12px"}, **wide)
-        return column(Div(text=self._header(), **wide), controls, panes, **wide)
+        keys = Div(text=_KEYS_HELP, stylesheets=[_KEYS_STYLE], **wide)
+        return column(Div(text=self._header(), **wide), controls, panes, keys, **wide)
 
     def _header(self) -> str:
         about, (rows, cols, bands) = self.source.about, self.source.shape
         nm = self.source.wavelengths
-        facts = [f"{rows} × {cols} pixels", f"{bands} bands"]
+        facts = [size_of((rows, cols, bands))]
         facts += [] if nm is None else [f"{np.nanmin(nm):.0f} to {np.nanmax(nm):.0f} nm"]
         noise = self.source.noise_std
         facts.append(f"noise σ {np.nanmedian(noise):.3g}" + (" (median)" if np.ptp(noise) else ""))
@@ -157,8 +182,22 @@ class Document:
             facts.append(f"observed: {name_of(self.observed)}")
         solver = about.settings.get("solver")
         facts += [f"solver {solver}"] if solver else []
+        odd = len(unexplained_of(about))
+        facts += [f"{count_of(odd, 'unexplained pixel')} (◇)"] if odd else []
         told = " · ".join(escape(fact) for fact in facts)
-        return f"<b style='font-size:17px'>{escape(self.source.name)}</b>&ensp;<span>{told}</span>"
+        name = f"<b style='font-size:17px'>{escape(self.source.name)}</b>"
+        return f"{name}&ensp;<span>{told}</span>{self._caveats()}"
+
+    def _caveats(self) -> str:
+        """Return what σ does not hold on this scene, open for everybody to read."""
+        sentences = "".join(f"<li>{escape(text)}</li>" for text in caveats_of(self.source.about))
+        if not sentences:
+            return ""
+        return (
+            "<details open class=caveats style='border-left:3px solid #D55E00;padding:2px 10px;"
+            "margin-top:6px'><summary><b>What σ does not hold here</b></summary>"
+            f"<ul style='margin:2px 0'>{sentences}</ul></details>"
+        )
 
     def _quantity(self) -> str:
         metadata = self.source.about.metadata
@@ -168,6 +207,12 @@ class Document:
     # What the user does
 
     def _connect(self) -> None:
+        self.second.on_change("value", lambda attr, old, new: self.compare())
+        over = {"over": self.image.over, "swipe": self.swipe, "line": self.image.line}
+        for model, change in ((self.swipe, "value"), (self.image.over, "data")):
+            model.js_on_change(change, CustomJS(args=over, code=scripts.SWIPE))
+        turn = CustomJS(args={"swipe": self.swipe, "button": self.flicker}, code=scripts.FLICKER)
+        self.flicker.js_on_event("button_click", turn)
         for control in (self.kind, self.preset):
             control.on_change("value", lambda attr, old, new: self.refresh())
         self.band.on_change("value", lambda attr, old, new: self.set_band(self.band.value))
@@ -222,10 +267,18 @@ class Document:
     def set_band(self, value: object) -> None:
         """Show another band; a picture in colours gives way to that of the band."""
         self._name_band()
-        if self.kind.value == "rgb":
-            self.kind.value = "band"
+        single = {"rgb": "band", "observed_rgb": "observed"}
+        if self._second() in single:
+            self.second.value = single[self._second()]
+        if self.kind.value in single:
+            self.kind.value = single[self.kind.value]
         else:
             self.refresh()
+
+    def compare(self) -> None:
+        """Draw another picture over the first, or none."""
+        self.swipe.visible = self.flicker.visible = bool(self._second())
+        self.refresh()
 
     def set_wavelength(self, value: object) -> None:
         """Show the band nearest to a wavelength."""
@@ -292,14 +345,15 @@ class Document:
         self.wanted += 1
         number, kind, part = self.wanted, self._kind(), self.part
         band, colors, percentiles = self._band(), self._colors(), self._percentiles()
-        self.preset.visible = kind == "rgb"
-        self.stretch.disabled = kind in ("rank", "residual", "rejected")
+        other = self._second()
+        self.preset.visible = "rgb" in kind or "rgb" in other
+        self.stretch.disabled = kind in ("rank", "residual", "rejected", "z")
         self._draw_readout()
         last = time.monotonic()
 
         def progress(unfinished: np.ndarray) -> bool:
             nonlocal last
-            if kind != "rgb" and time.monotonic() - last > _PARTIAL:
+            if kind in ("band", "sigma", "ratio") and time.monotonic() - last > _PARTIAL:
                 last = time.monotonic()
                 values = unfinished.copy()
                 values = values / self.source.noise_std[band] if kind == "ratio" else values
@@ -307,35 +361,47 @@ class Document:
                 self.doc.add_next_tick_callback(lambda: self._draw(number, look, part))
             return number == self.wanted
 
-        def work() -> Picture:
+        def made(wanted: str, seen: Any = None) -> Picture:
             return pictures.make(
-                self.source,
-                kind,
-                part,
-                band=band,
-                colors=colors,
-                percentiles=percentiles,
-                progress=None if self.executor is None else progress,
-            )
+                self.source, wanted, part, band=band, colors=colors, percentiles=percentiles,
+                observed=self.observed, progress=seen,
+            )  # fmt: skip
+
+        def work() -> tuple[Picture, Picture | None]:
+            first = made(kind, None if self.executor is None else progress)
+            return first, made(other) if other else None
 
         self.status.text = "" if self.executor is None else "Reading…"
-        self._later(work, lambda picture: self._draw(number, picture, part, last=True))
+        self._later(work, lambda both: self._draw(number, both[0], part, last=True, over=both[1]))
 
-    def _draw(self, number: int, picture: Picture, part: Part, *, last: bool = False) -> None:
+    def _draw(
+        self,
+        number: int,
+        picture: Picture,
+        part: Part,
+        *,
+        last: bool = False,
+        over: Picture | None = None,
+    ) -> None:
         if number != self.wanted:
             return
         kind = self._kind()
         self.image.show(picture, part, self._title(kind))
         if last:
+            self.image.show_second(
+                over, part, self.kinds[self._second()].split(",")[0] if over else ""
+            )
             thin = f"Every {part.step}th pixel is shown; zoom in for all." if part.step > 1 else ""
             self.status.text = f"<small>{thin}</small>"
 
     def _title(self, kind: str) -> str:
         named = self.kinds[kind]
-        if kind == "rgb":
+        if kind in ("rgb", "observed_rgb"):
             nm = self.source.wavelengths
             names = [str(b) if nm is None else f"{nm[b]:.0f}" for b in self._colors()]
-            return "R {}, G {}, B {} {}".format(*names, "(bands)" if nm is None else "nm")
+            unit = "(bands)" if nm is None else "nm"
+            return "{}, R {} G {} B {} {}".format(named.split(",")[0], *names, unit)
+        named = named.removesuffix(", one band")
         return named if kind in ("rank", "residual") else f"{named}, {self._at(self._band())}"
 
     def _shown(self) -> list[tuple[Spectrum, str]]:
@@ -369,9 +435,22 @@ class Document:
                 )
             dot = f"<span style='color:{color}'>●</span>"
             lines.append(f"<div class=value>{dot} {label}: <b>{text}</b> ({more})</div>")
+            where = self._where(spectrum.region)
+            lines += [f"<div class=where style='padding-left:18px'>{where}</div>"] if where else []
         self.readout.text = f"<div>At {self._at(band)}</div>{''.join(lines)}"
 
+    def _where(self, region: Region) -> str:
+        """Return the place of a region's middle on the map, and whether it is explained."""
+        row, col = region.top + (region.height - 1) / 2, region.left + (region.width - 1) / 2
+        told = [] if self.place is None else [self.place.text(row, col)]
+        odd = region.is_pixel and (region.top, region.left) in self.odd
+        told += ["no window explains this spectrum: kept, with a larger σ"] if odd else []
+        return escape(" · ".join(told))
+
     # Values of the controls, within their limits
+
+    def _second(self) -> str:
+        return self.second.value if self.second.value in self.kinds else ""
 
     def _kind(self) -> str:
         return self.kind.value if self.kind.value in self.kinds else "rgb"
@@ -431,48 +510,10 @@ _TRUST = {
     "bound": "; σ at most this, errors taken as fully correlated",
 }
 
-_SAVE_TEXT = """
-if (box.data.text.length == 0) return
-const link = document.createElement("a")
-const blob = new Blob([box.data.text[0]], {type: "text/csv;charset=utf-8"})
-link.href = URL.createObjectURL(blob)
-link.download = box.data.name[0]
-link.click()
-setTimeout(() => URL.revokeObjectURL(link.href), 1000)
-"""
-
-_SAVE_PNG = """
-const canvases = [image, spectrum].map((model) => {
-  return cb_context.index.find_one(model).export("png", true).canvas
-})
-const gap = 20, head = 46
-const out = document.createElement("canvas")
-out.width = canvases.reduce((sum, c) => sum + c.width + gap, gap)
-out.height = Math.max(...canvases.map((c) => c.height)) + head + gap
-const pen = out.getContext("2d")
-pen.fillStyle = "white"
-pen.fillRect(0, 0, out.width, out.height)
-pen.fillStyle = "#222"
-pen.font = "bold 20px sans-serif"
-pen.fillText(title, gap, 30)
-let x = gap
-for (const c of canvases) { pen.drawImage(c, x, head); x += c.width + gap }
-out.toBlob((blob) => {
-  const link = document.createElement("a")
-  link.href = URL.createObjectURL(blob)
-  link.download = name
-  link.click()
-  setTimeout(() => URL.revokeObjectURL(link.href), 1000)
-})
-"""
-
-_TEMPLATE = """
-{% block postamble %}
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<style>
-  html, body { margin: 0; background: #fff; color: #222; }
-  body { padding: 10px 14px; font: 14px/1.45 system-ui, "Segoe UI", "Helvetica Neue", Arial,
-    sans-serif; display: block !important; }
-</style>
-{% endblock %}
-"""
+_KEYS_HELP = (
+    "<small>Keys: <kbd>o</kbd> observed, <kbd>d</kbd> denoised, <kbd>r</kbd> removed, "
+    "<kbd>s</kbd> σ, <kbd>z</kbd> removed over noise; <kbd>←</kbd> <kbd>→</kbd> band; "
+    "<kbd>f</kbd> the one or the other picture, <kbd>[</kbd> <kbd>]</kbd> swipe; "
+    "<kbd>p</kbd> pin, <kbd>c</kbd> clear.</small>"
+)
+_KEYS_STYLE = "kbd { border: 1px solid #bbb; border-radius: 3px; padding: 0 4px; }"

@@ -6,24 +6,39 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from bokeh import palettes
 
+from sigmacube.cube import Cube
+from sigmacube.io.observed import picture_of
 from sigmacube.io.result_file import Progress, ResultFile
+from sigmacube.io.source import Source
 from sigmacube.show import plots
 
-__all__ = ["Part", "Picture", "kinds", "make", "presets"]
+__all__ = ["GROUPS", "Part", "Picture", "kinds", "make", "presets", "scaled"]
 
 #: Pixels along the longer side of a picture; larger parts of a scene are thinned.
 LONGEST = 512
 
-_NAMES = {
-    "rgb": "Colour",
-    "band": "One band",
-    "sigma": "σ",
-    "ratio": "σ relative to the noise",
-    "rank": "Rank",
-    "residual": "Residual / noise variance",
-    "rejected": "Rejected",
+#: Key and name of every picture, in groups.
+GROUPS = {
+    "Scene": {
+        "rgb": "Denoised, colour",
+        "observed_rgb": "Observed, colour",
+        "band": "Denoised, one band",
+        "observed": "Observed, one band",
+    },
+    "Taken away": {"removed": "Removed: observed − denoised", "z": "z: removed / noise σ"},
+    "Uncertainty": {"sigma": "σ", "ratio": "σ relative to the noise"},
+    "Model": {
+        "rank": "Rank",
+        "residual": "Residual / noise variance",
+        "rejected": "Rejected",
+    },
 }
+#: Pictures that need the noisy input, and what they are read from beside it.
+_OBSERVED = {"observed_rgb": "rgb", "observed": "band", "removed": "band", "z": "band"}
+#: Limits of z: beyond them one value in 400 lies, where what was removed is noise.
+_Z = 3.0
 
 _PRESETS = {
     "Colour infrared": plots.COLOR_INFRARED,
@@ -91,9 +106,21 @@ class Picture:
     palette: str
     """``"gray"``, ``"viridis"``, ``"cividis"`` or ``"diverging"``; ``"rgb"``."""
 
+    def colors(self) -> list[str]:
+        """Return the colours from the lowest to the highest value."""
+        if self.palette == "cividis":
+            steps = round(float(self.high[0] - self.low[0]))
+            return list(palettes.cividis(max(2, min(steps, 256))))
+        if self.palette == "diverging":
+            return list(palettes.interp_palette(palettes.RdBu11, 255))
+        return list({"gray": palettes.Greys256, "viridis": palettes.Viridis256}[self.palette])
+
     def rgba(self) -> np.ndarray:
-        """Return a colour picture as (row, col) of packed 8-bit values; grey for no value."""
-        scaled = plots.stretch(self.values, limits=np.stack([self.low, self.high]))
+        """Return the picture as (row, col) of packed 8-bit values; grey for no value."""
+        if self.palette == "rgb":
+            scaled = plots.stretch(self.values, limits=np.stack([self.low, self.high]))
+        else:
+            scaled = self._colored()
         whole = np.isfinite(scaled).all(axis=2)
         scaled = np.where(whole[..., None], scaled, 0.85)
         packed = np.empty((*scaled.shape[:2], 4), dtype=np.uint8)
@@ -101,15 +128,27 @@ class Picture:
         packed[..., 3] = 255
         return packed.view(np.uint32)[..., 0]
 
+    def _colored(self) -> np.ndarray:
+        """Return (row, col, 3) colours between 0 and 1 of a picture with a palette."""
+        table = np.array([[int(c[i : i + 2], 16) for i in (1, 3, 5)] for c in self.colors()]) / 255
+        share = (self.values - self.low[0]) / (self.high[0] - self.low[0])
+        known = np.isfinite(share)
+        place = np.clip(np.where(known, share, 0) * len(table), 0, len(table) - 1).astype(int)
+        return np.where(known[..., None], table[place], np.nan)
 
-def kinds(source: ResultFile) -> list[tuple[str, str]]:
-    """Return the pictures that a result has, as pairs of a key and a name."""
-    absent = set()
+
+def kinds(source: ResultFile, *, observed: bool = False) -> dict[str, list[tuple[str, str]]]:
+    """Return the pictures that a result has, as pairs of a key and a name, in groups."""
+    absent = set() if observed else set(_OBSERVED)
     if "std" not in source.cubes:
         absent |= {"sigma", "ratio"}
     if "rejected" not in source.cubes:
         absent |= {"rejected"}
-    return [(key, name) for key, name in _NAMES.items() if key not in absent]
+    found = {
+        group: [(key, name) for key, name in members.items() if key not in absent]
+        for group, members in GROUPS.items()
+    }
+    return {group: members for group, members in found.items() if members}
 
 
 def presets(source: ResultFile) -> dict[str, list[int]]:
@@ -147,6 +186,7 @@ def make(
     band: int,
     colors: list[int],
     percentiles: tuple[float, float] = (2.0, 98.0),
+    observed: Cube | Source | None = None,
     progress: Progress | None = None,
 ) -> Picture:
     """Return the picture of one kind.
@@ -165,9 +205,13 @@ def make(
         Bands of red, green and blue.
     percentiles
         Shares (in percent) of the values that become the first and the last colour.
+    observed
+        The noisy input, for the pictures that need it.
     progress
         See `ResultFile.image`.
     """
+    if kind in _OBSERVED:
+        return _beside(source, observed, kind, part, band, colors, percentiles, progress)
     where: dict[str, Any] = {"rows": part.rows, "cols": part.cols, "step": part.step}
     if kind == "rgb":
         channels = [source.image("estimate", b, progress=progress, **where) for b in colors]
@@ -181,6 +225,40 @@ def make(
     return scaled(values, kind, percentiles)
 
 
+def _beside(
+    source: ResultFile,
+    observed: Cube | Source | None,
+    kind: str,
+    part: Part,
+    band: int,
+    colors: list[int],
+    percentiles: tuple[float, float],
+    progress: Progress | None,
+) -> Picture:
+    """Return a picture of the noisy input, or of what was taken from it."""
+    if observed is None:
+        raise ValueError(f"Invalid picture {kind!r}: the noisy input is not at hand.")
+    after = make(source, _OBSERVED[kind], part, band=band, colors=colors, percentiles=percentiles,
+                 progress=progress)  # fmt: skip
+    bands = colors if kind == "observed_rgb" else [band]
+    before = picture_of(observed, bands, part.step, part.rows, part.cols)
+    if kind in ("observed_rgb", "observed"):
+        # On the scale of the estimate, or a flicker between both would show a change of scale.
+        values = before if kind == "observed_rgb" else before[..., 0]
+        return Picture(values, after.low, after.high, after.palette)
+    removed = before[..., 0] - after.values
+    return scaled(removed / noise_of(source, band, part) if kind == "z" else removed, kind,
+                  percentiles)  # fmt: skip
+
+
+def noise_of(source: ResultFile, band: int, part: Part) -> np.ndarray:
+    """Return the standard deviation of the noise of a band: one, or one per pixel of a part."""
+    level, scale = np.asarray(source.noise_std[band]), source.about.noise_scale
+    if scale is None:
+        return level
+    return np.asarray(level * scale[part.rows, part.cols][:: part.step, :: part.step])
+
+
 def scaled(values: np.ndarray, kind: str, percentiles: tuple[float, float]) -> Picture:
     """Return values with the limits of their colours."""
     if kind == "rank":
@@ -192,6 +270,13 @@ def scaled(values: np.ndarray, kind: str, percentiles: tuple[float, float]) -> P
         # Never so narrow that sampling scatter looks like a misfit.
         reach = max(float(np.percentile(finite, 99)) if finite.size else 0.0, 0.05)
         return Picture(values, np.array([1 - reach]), np.array([1 + reach]), "diverging")
+    if kind == "z":
+        return Picture(values, np.array([-_Z]), np.array([_Z]), "diverging")
+    if kind == "removed":
+        finite = np.abs(values[np.isfinite(values)])
+        reach = float(np.percentile(finite, percentiles[1])) if finite.size else 0.0
+        reach = reach or 1e-6
+        return Picture(values, np.array([-reach]), np.array([reach]), "diverging")
     if kind == "rejected":
         return Picture(values, np.array([0.0]), np.array([1.0]), "gray")
     channels = values if values.ndim == 3 else values[..., None]

@@ -20,6 +20,8 @@ FEWEST = 3
 VALUES = 4
 # Residuals beyond this many noise std are no noise.
 FAR = 3.0
+# Noise never gets there, and its square is a number in any precision.
+BEYOND = 1e6
 DENSITY = 1 / np.sqrt(2 * np.pi)
 
 
@@ -74,6 +76,9 @@ class Repeats:
         values[where] = flat[starts[often[frequent]]]
         counts = np.zeros(values.shape, dtype=int)
         counts[where] = lengths[often[frequent]]
+        # Three values or more that hold most of a band are steps of the digitiser.
+        coarse = (np.count_nonzero(counts, axis=0) > 2) & (counts.sum(axis=0) > n / 2)
+        chance[coarse] = counts[:, coarse].max(axis=0)
         return cls(values, counts, chance, gaps.min(axis=1))
 
     @property
@@ -107,7 +112,7 @@ class Repeats:
         impulse = np.zeros(patch.shape, dtype=bool)
         for value in self.values:
             equal = patch == value
-            distance = np.abs(value - matrix)
+            distance = np.minimum(np.abs(value - matrix), BEYOND)
             far = distance > FAR
             n_far = np.count_nonzero(far, axis=0)
             hits_far = np.count_nonzero(equal & far, axis=0)

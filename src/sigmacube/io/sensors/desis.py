@@ -1,0 +1,46 @@
+"""DESIS L1B, L1C and L2A: a folder or zip file, or its METADATA.xml; one detector, VNIR."""
+
+from __future__ import annotations
+
+from typing import Any
+from xml.etree import ElementTree
+
+from sigmacube.io.sensors.content import ProductFolder
+from sigmacube.io.sensors.images import BandTable, level_in, open_images, text_of
+from sigmacube.io.sensors.quantities import radiance, reflectance
+from sigmacube.io.source import Source
+
+__all__ = ["finds", "opened"]
+
+_NAMES = ("wavelengthCenterOfBand", "wavelengthWidthOfBand", "gainOfBand", "offsetOfBand")
+
+
+def _bands(root: ElementTree.Element) -> list[ElementTree.Element]:
+    """Return the bands by their number; other parts of the file list bands too."""
+    table = next(root.iter("bandCharacterisation"), None)
+    found = [] if table is None else list(table.iter("band"))
+    return sorted(found, key=lambda band: int(band.findtext("bandNumber") or 0))
+
+
+def finds(root: ElementTree.Element) -> bool:
+    """Tell whether an XML file characterises bands the way DESIS' does."""
+    return bool(_bands(root))
+
+
+def opened(
+    folder: ProductFolder, root: ElementTree.Element, variable: str | None, join: str | None
+) -> Source:
+    """Open the cube of a product."""
+    if variable is not None or join is not None:
+        raise ValueError(f"{folder.path}: DESIS has one detector; neither variable nor join apply.")
+    level = level_in(folder, root, ("processingLevel", "productType", "level"))
+    table = BandTable.read(str(folder.path), _bands(root), _NAMES)
+    background = float(text_of(root, "backgroundValue") or -32768)
+    metadata: dict[str, Any] = {"instrument": "DESIS", "processing_level": level}
+    metadata |= reflectance() if level == "L2A" else radiance("mW cm-2 sr-1 um-1")
+    if time := text_of(root, "startTime"):
+        metadata["acquisition_time"] = time
+    cube = folder.find("SPECTRAL_IMAGE")
+    if cube is None:
+        raise ValueError(f"{folder.path}: no SPECTRAL_IMAGE.tif beside {folder.xml}.")
+    return open_images(folder, [(cube, None)], table, None, None, background, metadata)

@@ -1,0 +1,139 @@
+"""Products that are GeoTIFFs with an XML file: what EnMAP and DESIS share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+from xml.etree import ElementTree
+
+import numpy as np
+
+from sigmacube.io import geotiff
+from sigmacube.io.sensors.content import ProductFolder
+from sigmacube.io.sensors.detectors import Detector, Joined
+from sigmacube.io.source import Source
+
+__all__ = ["BandTable", "level_in", "open_images", "text_of"]
+
+
+@dataclass(frozen=True, eq=False)
+class BandTable:
+    """What the XML file says of the bands, in the order in which they are stored."""
+
+    wavelengths: np.ndarray
+    fwhm: np.ndarray
+    gain: np.ndarray
+    offset: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.wavelengths)
+
+    @classmethod
+    def read(
+        cls, path: str, bands: Sequence[ElementTree.Element], names: Sequence[str]
+    ) -> BandTable:
+        """Read the centre, width, gain and offset of bands, under the given names."""
+        columns = []
+        for name in names:
+            texts = [band.findtext(name) for band in bands]
+            missing = [i + 1 for i, text in enumerate(texts) if not text or not text.strip()]
+            if missing:
+                raise ValueError(
+                    f"{path}: band {missing[0]} has no {name} under bandCharacterisation. Every "
+                    "band must have one."
+                )
+            try:
+                columns.append(np.array([float(text) for text in texts if text]))
+            except ValueError as error:
+                raise ValueError(f"{path}: {name}: {error}. It must be a number.") from None
+        return cls(*columns)
+
+    def part(self, first: int, count: int) -> BandTable:
+        """Return some bands that follow one another."""
+        own = slice(first, first + count)
+        return BandTable(self.wavelengths[own], self.fwhm[own], self.gain[own], self.offset[own])
+
+
+def text_of(root: ElementTree.Element, tag: str) -> str | None:
+    """Return the text of the first element of a name, wherever it is."""
+    found = next(root.iter(tag), None)
+    text = "" if found is None or found.text is None else found.text.strip()
+    return text or None
+
+
+def level_in(folder: ProductFolder, root: ElementTree.Element, tags: Sequence[str]) -> str:
+    """Return the processing level, L1B, L1C or L2A."""
+    told = [text_of(root, tag) for tag in tags]
+    for text in (*told, folder.xml):
+        for level in ("L1B", "L1C", "L2A"):
+            if text and level in text.upper():
+                return level
+    stated = next((text for text in told if text), "nothing")
+    raise ValueError(
+        f"{folder.path}: processing level {stated!r} is not known. It must be L1B, L1C or L2A."
+    )
+
+
+def open_images(
+    folder: ProductFolder,
+    images: Sequence[tuple[str, str | None]],
+    table: BandTable,
+    split: int | None,
+    join: str | None,
+    nodata: float,
+    metadata: dict[str, Any],
+) -> Source:
+    """Return the bands of some images of a product as one cube.
+
+    ``images`` are pairs of a cube and its flags per band; ``split`` is the number of bands of the
+    first detector, where one image holds two.
+    """
+    opened = [(_raster(folder, cube), _flags(folder, flags)) for cube, flags in images]
+    total = sum(source.shape[2] for source, _ in opened)
+    if total != len(table):
+        raise ValueError(
+            f"{folder.path}: {total} bands in the images, {len(table)} in {folder.xml}. There "
+            "must be as many."
+        )
+    parts: list[Detector] = []
+    first = 0
+    for source, flags in opened:
+        count = source.shape[2]
+        own = table.part(first, count)
+        parts.append(Detector(source.load, own.wavelengths, own.fwhm, own.gain, own.offset, flags))
+        first += count
+    if split is not None and len(parts) == 1 and 0 < split < total:
+        whole = parts[0]
+        parts = [whole.pick(np.arange(split)), whole.pick(np.arange(split, total))]
+    joined = Joined.create(parts, join)
+    source = opened[0][0]
+    for key in ("crs_wkt", "transform", "interleave"):
+        if key in source.metadata:
+            metadata.setdefault(key, source.metadata[key])
+    for key, name in (("fwhm", "fwhm"), ("scale_factor", "scale"), ("add_offset", "offset")):
+        metadata[key] = joined.of(name).tolist()
+    metadata |= {"wavelength_units": "nm", "nodata": nodata, "source": folder.path.name}
+    if joined.note:
+        metadata["notes"] = [*metadata.get("notes", []), joined.note]
+    return Source(
+        path=folder.path,
+        shape=(*source.shape[:2], len(joined.of("wavelengths"))),
+        stored_dtype=source.stored_dtype,
+        load=joined.load,
+        wavelengths=joined.of("wavelengths"),
+        nodata=nodata,
+        scale=joined.of("scale"),
+        offset=joined.of("offset"),
+        metadata=metadata,
+        quality=joined.quality,
+        files=folder.files,
+    )
+
+
+def _raster(folder: ProductFolder, name: str) -> Source:
+    return geotiff.open_source(folder.path, place=folder.image(name))
+
+
+def _flags(folder: ProductFolder, name: str | None) -> Callable[[slice, slice], np.ndarray] | None:
+    return None if name is None else _raster(folder, name).load

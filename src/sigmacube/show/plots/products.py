@@ -1,0 +1,97 @@
+"""Pictures of products: maps beside their sigma, regions with their intervals."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from sigmacube.core.levels import half_width
+from sigmacube.show.look import BLUE, CURVES
+from sigmacube.show.plots.color import false_color
+from sigmacube.show.plots.maps import sigma_map
+from sigmacube.show.plots.spectra import spectrum
+from sigmacube.show.plots.theme import draw_map, label_colorbar, style
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["product"]
+
+
+class _Made(Protocol):
+    """The fields of a `Product` that pictures are made of."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def estimate(self) -> np.ndarray: ...
+    @property
+    def std(self) -> np.ndarray: ...
+    @property
+    def dims(self) -> tuple[str, ...]: ...
+    @property
+    def wavelengths(self) -> np.ndarray | None: ...
+    @property
+    def regions(self) -> np.ndarray | None: ...
+
+
+def product(source: _Made, *, level: float = 0.95) -> np.ndarray:
+    """Draw a product with its error: maps beside maps of σ, regions with intervals.
+
+    Parameters
+    ----------
+    source
+        A `Product`.
+    level
+        Coverage of the intervals of regions.
+
+    Returns
+    -------
+    ndarray
+        The Axes, in a row.
+    """
+    import matplotlib.pyplot as plt
+
+    mapped = source.dims[0] == "row"
+    with style():
+        if not mapped:
+            axes = plt.figure(figsize=(6.4, 4.0), layout="constrained").subplots(squeeze=False)[0]
+            _regions(source, level, axes[0])
+            return axes
+        rows, cols = source.estimate.shape[:2]
+        size = (8.4, min(max(3.4 * rows / cols, 1.6), 5.5) + 0.6)
+        axes = plt.figure(figsize=size, layout="constrained").subplots(1, 2)
+        _maps(source, axes)
+    return axes
+
+
+def _maps(source: _Made, axes: np.ndarray) -> None:
+    estimate, std = np.asarray(source.estimate), np.asarray(source.std)
+    if estimate.ndim == 3:
+        false_color(estimate, wavelengths=source.wavelengths, ax=axes[0])
+        sigma_map(std, ax=axes[1])
+        return
+    for ax, values, title in zip(axes, (estimate, std), ("", "σ of "), strict=True):
+        draw_map(values, ax)
+        ax.set_title(f"{title}{source.name}")
+        label_colorbar(ax, f"{title}{source.name}")
+
+
+def _regions(source: _Made, level: float, ax: Axes) -> None:
+    estimate, std = np.asarray(source.estimate), np.asarray(source.std)
+    names = np.arange(len(estimate)) if source.regions is None else source.regions
+    if estimate.ndim == 2:
+        for number, (values, error, name) in enumerate(zip(estimate, std, names, strict=True)):
+            color = CURVES[number % len(CURVES)]
+            nm = source.wavelengths
+            spectrum(values, error, wavelengths=nm, label=str(name), color=color, level=level,
+                     ax=ax)  # fmt: skip
+        ax.set_ylabel(source.name)
+        return
+    half = half_width(level) * std
+    at = np.arange(len(estimate))
+    ax.errorbar(at, estimate, yerr=half, fmt="o", color=BLUE, capsize=3, ms=4)
+    ax.set_xticks(at, [str(name) for name in names])
+    ax.set_xlabel("region")
+    ax.set_ylabel(f"{source.name}, {100 * level:g} % interval")
