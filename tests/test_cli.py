@@ -525,7 +525,8 @@ class TestDenoise:
         assert "0.03 (given)" in output
 
     def test_misfit_is_said(self, here):
-        low = run("denoise", "cube.npy", "a.nc", "--noise", "0.001", "--rank", "1").stderr
+        low = run("denoise", "cube.npy", "a.nc", "--noise", "0.001", "--prior", "none",
+                  "--rank", "1").stderr  # fmt: skip
         assert "their σ is too small" in low
         high = run("denoise", "cube.npy", "b.nc", "--noise", "1").stderr
         assert "their σ is too large" in high

@@ -200,7 +200,7 @@ def test_killed_run_goes_on(truth, tmp_path):
     code = (
         "import numpy as np; from sigmacube.check.montecarlo import monte_carlo\n"
         f"monte_carlo(np.load({str(tmp_path / 'truth.npy')!r}), {NOISE}, trials=2000, workers=1,"
-        f" checkpoint={str(folder)!r}, window={WINDOW}, step=5)"
+        f" checkpoint={str(folder)!r}, prior=None, window={WINDOW}, step=5)"
     )
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1] / "src")}
     process = subprocess.Popen([sys.executable, "-c", code], env=environment)
