@@ -3,7 +3,8 @@
 ``python benchmarks/walk.py`` traces ``denoise(array, noise)`` and ``sigmacube denoise IN OUT`` and
 prints each as an indented list: module, function, first line of its docstring. Three counts close
 it: functions passed, modules they live in, and how often the module changes along the list.
-Comprehensions and lambdas count with the function that holds them.
+Comprehensions and lambdas count with the function that holds them. ``--prior none`` follows the
+low-rank windows; without it, the default is followed.
 """
 
 from __future__ import annotations
@@ -90,16 +91,16 @@ def _first_line(frame: FrameType) -> str:
     return inspect.cleandoc(first).split("\n")[0] if isinstance(first, str) else ""
 
 
-def walk_denoise() -> Walk:
+def walk_denoise(**options: Any) -> Walk:
     """Follow `sigmacube.denoise` of an array with a known noise."""
     noisy = _noisy()
-    sc.denoise(noisy, NOISE)  # modules load on first use; that is not part of the path
+    sc.denoise(noisy, NOISE, **options)  # modules load on first use; that is not part of the path
     walk = Walk()
-    walk.follow(lambda: sc.denoise(noisy, NOISE))
+    walk.follow(lambda: sc.denoise(noisy, NOISE, **options))
     return walk
 
 
-def walk_command() -> Walk:
+def walk_command(*more: str) -> Walk:
     """Follow ``sigmacube denoise in.npy out.nc --noise 0.05``."""
     from sigmacube.cli import main
 
@@ -107,6 +108,7 @@ def walk_command() -> Walk:
         source, output = Path(folder, "in.npy"), Path(folder, "out.nc")
         np.save(source, _noisy())
         words = ["-q", "denoise", str(source), str(output), "--noise", str(NOISE), "--overwrite"]
+        words += more
 
         def run() -> None:
             try:
@@ -129,12 +131,16 @@ def _noisy() -> np.ndarray:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--counts", action="store_true", help="print the counts alone")
-    only_counts = parser.parse_args().counts
+    parser.add_argument("--prior", choices=("spatial", "none"), help="instead of the default")
+    options = parser.parse_args()
+    prior = {"spatial": "spatial", "none": None}
+    python = {"prior": prior[options.prior]} if options.prior else {}
+    words = ("--prior", options.prior) if options.prior else ()
     for title, walk in (
-        ("denoise(array, noise)", walk_denoise()),
-        ("sigmacube denoise IN OUT", walk_command()),
+        ("denoise(array, noise)", walk_denoise(**python)),
+        ("sigmacube denoise IN OUT", walk_command(*words)),
     ):
-        if only_counts:
+        if options.counts:
             functions, modules, changes = walk.counts
             print(f"{title}: {functions} functions in {modules} modules, {changes} changes")
         else:

@@ -11,10 +11,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import settings
 from threadpoolctl import threadpool_limits
 
 # Two BLAS threads on small matrices, times two test processes, is slower than one each.
 threadpool_limits(1)
+# How long an example takes says more about what else the machine does than about the code.
+settings.register_profile("sigmacube", deadline=None)
+settings.load_profile("sigmacube")
 
 DATA = Path(__file__).resolve().parents[1].parent / "shared" / "data"
 

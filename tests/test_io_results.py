@@ -661,3 +661,12 @@ class TestDataArrays:
             .to_xarray()["estimate"]
             .attrs
         )
+
+
+def test_nothing_is_computed_where_it_is_not_asked_for(tmp_path, monkeypatch):
+    result = make_result()
+    monkeypatch.setattr(DenoisedCube, "error_correlation", None)
+    plain = read_result(result.save(tmp_path / "a.nc", correlation=False))
+    assert_same(plain, result)
+    with xr.open_dataset(tmp_path / "a.nc") as opened:
+        assert not [name for name in opened.variables if "correlation" in name]

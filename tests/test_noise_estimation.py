@@ -19,8 +19,8 @@ from sigmacube.noise.band_correlation import correlation_by_lag, correlation_mat
 from sigmacube.noise.band_screen import screen_bands, smallest_step
 from sigmacube.noise.differences import second_differences
 from sigmacube.noise.estimation import estimate_noise, fit_noise
+from sigmacube.noise.report import noise_report, stripe_strength
 from sigmacube.noise.signal_noise import SignalNoise
-from sigmacube.noise.summary import noise_report, stripe_strength
 
 KINDS = ("scalar", "per band", "correlated", "signal")
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
 import sigmacube as sc
 from conftest import low_rank_cube
 from sigmacube import pipeline
+from sigmacube.core.parallel import parallel
 from sigmacube.settings import Settings
 
 SHAPE = (19, 23, 11)
@@ -235,7 +238,7 @@ def test_interval_has_the_asked_level(noisy: np.ndarray) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"prior": None, "window": 20}, "Invalid window 20 along rows. .* at most the 19 rows"),
+        ({"prior": None, "window": 24}, "Invalid window 24 along rows. .* at most the 19 rows"),
         ({"prior": None, "rank": 0}, "Invalid rank 0. It must be 'auto' or an int from 1 to 11"),
         ({"rank": 12}, "Invalid rank 12"),
         ({"rank": 2.5}, "Invalid rank 2.5"),
@@ -298,7 +301,20 @@ def test_without_uncertainty_there_is_no_interval(noisy: np.ndarray) -> None:
     [(10, None, "svd", 1), (10, 2, "svd", 2), (10, None, "robust", None), (40, None, "svd", None)],
 )
 def test_small_windows_get_one_thread_unless_asked_for(
-    bands: int, workers: int | None, solver: str, threads: int | None
+    bands: int,
+    workers: int | None,
+    solver: str,
+    threads: int | None,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    settings = Settings(solver=solver)
-    assert pipeline._threads(workers, settings, (30, 30, bands)) == threads
+    asked: list[int | None] = []
+
+    def noted(count: int | None) -> Any:
+        asked.append(count)
+        return parallel(1)
+
+    monkeypatch.setattr(pipeline, "parallel", noted)
+    cube = sc.Cube(np.random.default_rng(1).normal(size=(21, 22, bands)))
+    settings = Settings(prior=None, solver=solver)
+    pipeline.denoise_cube(cube, 1.0, settings, workers=workers)
+    assert asked == [threads]

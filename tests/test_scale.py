@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +26,9 @@ from sigmacube.result import DenoisedCube
 from sigmacube.settings import Settings
 from sigmacube.survey import Presence, SettledNoise, Survey
 from sigmacube.tiles import denoise_file
-from sigmacube.tiles.execute import run_tiles
+from sigmacube.tiles.execute import Execution, run_tiles
 from sigmacube.tiles.faults import POINTS
-from sigmacube.tiles.job import open_job
+from sigmacube.tiles.job import compute_tile, open_job
 from sigmacube.tiles.plan import TileGrid, choose_tile, parse_memory, parse_tile
 
 pytest.importorskip("zarr")
@@ -609,10 +610,10 @@ def test_dead_worker_process_is_reported(source: Path, tmp_path: Path) -> None:
     target = tmp_path / "a.zarr"
     begin_and_stop(source, target)
     os.environ["SIGMACUBE_FAULT"] = "tile-before:1"
+    work = partial(compute_tile, str(tmp_path / ".a.zarr.run"), 1)
     try:
         with pytest.raises(RuntimeError, match=r"worker process was killed.*--resume"):
-            run_tiles(str(tmp_path / ".a.zarr.run"), [1, 2, 3], mode="processes", workers=2,
-                      scheduler=None, done=lambda number: None)  # fmt: skip
+            run_tiles(work, [1, 2, 3], Execution("processes", 2), lambda number: None)
     finally:
         del os.environ["SIGMACUBE_FAULT"]
 
@@ -648,8 +649,8 @@ def test_larger_memory_gives_larger_tiles() -> None:
     known = Survey(
         (3000, 2000, 64), everything, SettledNoise(0.1, "given"), Settings(prior=None, rank=8)
     )
-    sizes = [choose_tile(known, 4, memory) for memory in (6e8, 1e9, 4e9, 1e11)]
+    sizes = [choose_tile(known, 4, memory) for memory in (3e8, 1e9, 4e9, 1e11)]
     areas = [rows * cols for rows, cols in sizes]
     assert areas == sorted(areas)
     assert areas[0] < areas[-1]
-    assert all(rows % 160 == 0 and cols % 160 == 0 for rows, cols in sizes)
+    assert all(rows % 40 == 0 and cols % 40 == 0 for rows, cols in sizes)

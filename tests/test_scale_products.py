@@ -238,7 +238,7 @@ def test_holdout_of_tiles_is_that_of_the_whole(
     how = {**WINDOW, **options}
     expected = sc.holdout(cube, noise=noise, **how)
     assert expected.n_elements > 100
-    for tile in ("47x39", "20x16", "8x30"):
+    for tile in ("24x20",) if options else ("20x16", "24x39"):
         found = holdout_file(tmp_path / "in.npy", noise, **how, tile=tile, workers=1)
         for name in ("coverage", "coverage_error", "n_elements", "brightness"):
             assert getattr(found, name) == getattr(expected, name), (name, tile)

@@ -570,9 +570,9 @@ class TestPorts:
             Running(stored, port=port)
 
     def test_too_many_pages(self, stored, monkeypatch):
-        from sigmacube.show.viewer import server as module
+        from sigmacube.show.viewer import guard
 
-        monkeypatch.setattr(module, "_MAX_SESSIONS", 3)
+        monkeypatch.setattr(guard, "MAX_PAGES", 3)
         with Running(stored) as running:
             found = [ask(running.port)[0] for _ in range(5)]
         assert found == [200, 200, 200, 503, 503]

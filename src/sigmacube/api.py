@@ -24,31 +24,9 @@ Noise: TypeAlias = float | np.ndarray | str | SignalNoise | None
 
 
 @overload
-def denoise(
-    cube: xr.DataArray,
-    noise: Noise = ...,
-    *,
-    mask: np.ndarray | None = ...,
-    calibrate: bool = ...,
-    workers: int | None = ...,
-    progress: Progress | bool | None = ...,
-    **options: Any,
-) -> LabelledCube: ...
-
-
+def denoise(cube: xr.DataArray, noise: Noise = ..., **options: Any) -> LabelledCube: ...
 @overload
-def denoise(
-    cube: Cube | np.ndarray,
-    noise: Noise = ...,
-    *,
-    mask: np.ndarray | None = ...,
-    calibrate: bool = ...,
-    workers: int | None = ...,
-    progress: Progress | bool | None = ...,
-    **options: Any,
-) -> DenoisedCube: ...
-
-
+def denoise(cube: Cube | np.ndarray, noise: Noise = ..., **options: Any) -> DenoisedCube: ...
 @takes_settings
 def denoise(
     cube: Cube | np.ndarray | xr.DataArray,
@@ -60,11 +38,10 @@ def denoise(
     progress: Progress | bool | None = None,
     **options: Any,
 ) -> DenoisedCube:
-    """Denoise a cube by low-rank windows and give every value its standard deviation.
+    """Denoise a cube and give every value its standard deviation.
 
-    Each window is unrolled to a matrix (pixels × bands) and replaced by its truncated SVD;
-    overlapping windows are averaged. The standard deviation is the noise propagated through all of
-    this, exact to first order for overlapping windows.
+    The scene is estimated window by window and overlapping windows are averaged. The standard
+    deviation is the noise propagated through all of this, exact to first order.
 
     Parameters
     ----------
@@ -78,31 +55,11 @@ def denoise(
         `SignalNoise` whose variance grows with the signal, or the name of an estimator:
         ``"regression"``, ``"differences"``, ``"residual"``. None estimates it by the last two
         together; ``result.settings["noise_source"]`` says what was used.
-    window, step
-        Size of the windows and their distance: an int (square, all bands) or per axis
-        ``(rows, cols, bands)`` with None for all bands.
-    rank
-        ``"auto"`` keeps what rises above the noise edge; an int keeps so many components.
-    solver
-        ``"svd"``; ``"robust"`` where there are impulses, dead lines or stripes; ``"godec"``,
-        ``"ssgodec"``, ``"rpca"`` for comparison; or a callable that takes one patch (pixels,
-        bands) of unit noise and returns a `PatchSolution`.
-    overlap
-        ``"exact"`` covariance of overlapping windows, or ``"ratio"`` for the form of Song et al.
-        (2021), which takes it as proportional to the share of common elements.
-    weights
-        ``"precision"`` leans on the windows with the smallest variance; ``"uniform"`` is the plain
-        mean.
-    finite_noise
-        Correct the variance of components near and below the noise edge. False gives the pure
-        first-order form; so does ``overlap="ratio"``.
     mask
         True where values are valid; (row, col) or (row, col, band). Values that are not finite
         are masked anyway. Missing values of a pixel are estimated from its other bands and
         other pixels, with a larger standard deviation. A pixel without any valid value is NaN in
         the result, and so is a band that no window over a pixel has seen.
-    uncertainty
-        False computes the estimate alone; ``std`` is then None.
     calibrate
         Scale the standard deviation of every band by what leaving elements out shows (see
         `sigmacube.validation`), and record the factors in ``settings["calibration"]``.
@@ -111,6 +68,8 @@ def denoise(
         more would be in each other's way. The result is the same for any number, to the last bit.
     progress
         True draws a bar; a function is called as ``progress(done, total)``, counted in windows.
+    **options
+        The fields of `Settings`.
 
     Returns
     -------
@@ -144,6 +103,7 @@ def denoise(
         lazy: Any = cube
         return with_labels(denoise_lazily(lazy, noise, settings, mask=mask))
     given, cube = cube, as_cube(cube, mask)
+    settings = settings.fitted(cube.shape)
     with shown(progress, "Denoising", "windows") as move:
         result = denoise_cube(cube, noise, settings, workers=workers, progress=move)
     result = calibrated(result, cube) if calibrate else result

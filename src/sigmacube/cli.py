@@ -7,17 +7,22 @@ is loaded only when it is used or listed, so it must import what is heavy inside
 from __future__ import annotations
 
 import os
+import pkgutil
+import signal
 import sys
+import threading
 import traceback
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import click
 
+from sigmacube import commands
 from sigmacube._version import __version__
 
 __all__ = ["main", "Frame"]
@@ -31,7 +36,7 @@ _BAD_INPUT = (
     IsADirectoryError,
     NotADirectoryError,
 )
-_ORDER = ("demo", "info", "denoise", "validate", "product", "report", "view", "study")
+_ORDER = ("demo", "info", "denoise", "validate", "product", "map", "report", "view", "study")
 
 
 def _remember(context: click.Context, parameter: click.Parameter, value: bool) -> None:
@@ -66,8 +71,8 @@ class Frame(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the commands there are, the usual way of work first."""
-        folder = Path(__file__).with_name("commands")
-        names = {path.stem for path in folder.glob("*.py") if not path.stem.startswith("_")}
+        found = (module.name for module in pkgutil.iter_modules(commands.__path__))
+        names = {name for name in found if not name.startswith("_")}
         return sorted(names, key=lambda n: (_ORDER.index(n) if n in _ORDER else len(_ORDER), n))
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
@@ -95,13 +100,55 @@ class Frame(click.Group):
         debug = "--debug" in given
         from sigmacube.console import log_as_notes
 
-        with warnings.catch_warnings(), _calm(debug), log_as_notes():
+        with _open_streams(), warnings.catch_warnings(), _calm(debug), log_as_notes(), _ended():
             _show_warnings(debug)
             try:
                 code = super().main(given or ["--help"], name, complete_var, False, **extra)
             except BaseException as error:
                 code = _report(error, debug)
         sys.exit(code if isinstance(code, int) else 0)
+
+
+@contextmanager
+def _open_streams() -> Iterator[None]:
+    """Give closed standard streams somewhere to go: a service may start with none.
+
+    Their numbers must be taken, too, or the next file that is opened becomes standard output.
+    """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free
+    before = sys.stdout, sys.stderr
+    with Path(os.devnull).open("w", encoding="utf-8") as nowhere:
+        try:
+            sys.stdout, sys.stderr = sys.stdout or nowhere, sys.stderr or nowhere
+            yield
+        finally:
+            sys.stdout, sys.stderr = before
+
+
+class _Terminated(BaseException):
+    """SIGTERM: unwinds like Ctrl-C, so that temporary files are removed."""
+
+
+@contextmanager
+def _ended() -> Iterator[None]:
+    """Let SIGTERM unwind what runs instead of ending it at once."""
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # once is enough
+        raise _Terminated
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 @contextmanager
@@ -131,7 +178,9 @@ def _show_warnings(debug: bool) -> None:
 
 
 def _line(text: str) -> str:
-    return " ".join(text.split())
+    """Return a text on one line, of characters that any terminal can be sent."""
+    line = " ".join(text.split()).encode("utf-8", "replace").decode("utf-8")
+    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in line)
 
 
 def _report(error: BaseException, debug: bool) -> int:
@@ -140,18 +189,22 @@ def _report(error: BaseException, debug: bool) -> int:
         return error.code if isinstance(error.code, int) else 0
     if isinstance(error, BrokenPipeError):
         # The reader went away. Python would complain once more when it flushes standard output.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        with suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     if debug and not isinstance(error, (click.ClickException, click.Abort)):
         traceback.print_exception(error)
     message, code = _explain(error)
-    click.echo(f"Error: {message}", err=True)
+    with suppress(OSError):  # nobody may be listening any more
+        click.echo(f"Error: {message}", err=True)
     return code
 
 
 def _explain(error: BaseException) -> tuple[str, int]:
     if isinstance(error, (click.Abort, KeyboardInterrupt)):
         return "interrupted. No half-written file is left under its final name.", 130
+    if isinstance(error, _Terminated):
+        return "ended by SIGTERM. No half-written file is left under its final name.", 143
     if isinstance(error, click.UsageError):
         context = error.ctx
         hint = f" See '{context.command_path} --help'." if context else ""

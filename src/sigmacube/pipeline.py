@@ -78,9 +78,11 @@ def survey_scene(
     scene will be solved as one region. ``workers`` are threads for estimators of the noise.
     """
     presence = find_presence(source) if presence is None else presence
+    presence.check_sizes()
     if not isinstance(noise, SettledNoise):
         noise = settle_noise(source, noise, settings, workers=workers)
     survey = Survey(source.shape, presence, noise, settings)
+    presence.check_sizes(survey.model.std)
     if settings.solver == "robust":
         shape = (*survey.shape[:2], len(survey.bands))
         survey = replace(survey, stripes=find_stripes(Scene(source, survey).over_noise, shape))

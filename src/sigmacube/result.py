@@ -157,11 +157,23 @@ class DenoisedCube(EstimatedCube):
 
         return cf.from_result(self.unlabelled(), self.error_correlation())
 
-    def save(self, path: str | Path, **options: Any) -> Path:
-        """Write the result; the suffix decides the format."""
+    def save(self, path: str | Path, *, correlation: bool = True, **options: Any) -> Path:
+        """Write the result; the suffix decides the format.
+
+        Parameters
+        ----------
+        path
+            Output: .nc, .zarr, .hdr or .tif.
+        correlation
+            Work out how errors are correlated and state it in the file, where its format has a
+            place for that (.nc, .zarr). False writes what is there and computes nothing.
+        **options
+            Of `sigmacube.io.write`: ``overwrite``, ``dtype``, ``keep_factors``.
+        """
         from sigmacube import io
 
-        stated = self.error_correlation() if io.states_correlation(path) else None
+        wanted = correlation and io.states_correlation(path)
+        stated = self.error_correlation() if wanted else None
         return io.write(self.unlabelled(), path, correlation=stated, **options)
 
     def plot(self, *, observed: Any = None) -> np.ndarray:

@@ -7,14 +7,20 @@ result file all take their options from `Settings`: a field here is an option ev
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
-from dataclasses import MISSING, Field, dataclass, field, fields
+import logging
+import re
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import MISSING, Field, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, TypeVar
+
+from sigmacube.core.tables import SOLVERS, WEIGHTINGS
 
 if TYPE_CHECKING:
     from sigmacube.core.windows import WindowSpec
 
 __all__ = ["PRIORS", "Settings", "takes_settings"]
+
+log = logging.getLogger("sigmacube")
 
 PRIORS = ("spatial", None)
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -25,7 +31,7 @@ def _option(
     about: str,
     *,
     kind: str = "choice",
-    choices: tuple[Any, ...] = (),
+    choices: Collection[Any] = (),
     flag: str | None = None,
     prior: str | None = "any",
 ) -> Any:
@@ -36,7 +42,34 @@ def _option(
 
 @dataclass(frozen=True)
 class Settings:
-    """How to solve a scene; the names and meanings are those of `sigmacube.denoise`.
+    """How to solve a scene: options of `sigmacube.denoise`, the command line and runs over tiles.
+
+    Parameters
+    ----------
+    prior
+        ``"spatial"``: windows of the scene's spectral subspace, smoothed as far as the scene
+        itself allows. None: every window a matrix of low rank; ``rank``, ``overlap``, ``weights``
+        and ``finite_noise`` belong to it.
+    window, step
+        Size of the windows and their distance: an int (square, all bands) or per axis
+        ``(rows, cols, bands)`` with None for all bands.
+    rank
+        ``"auto"`` keeps what rises above the noise edge; an int keeps so many components.
+    solver
+        ``"svd"``; ``"robust"`` where there are impulses, dead lines or stripes; ``"godec"``,
+        ``"ssgodec"``, ``"rpca"`` for comparison; or a callable that takes one patch (pixels,
+        bands) of unit noise and returns a `PatchSolution`.
+    overlap
+        ``"exact"`` covariance of overlapping windows, or ``"ratio"`` for the form of Song et al.
+        (2021), which takes it as proportional to the share of common elements.
+    weights
+        ``"precision"`` leans on the windows with the smallest variance; ``"uniform"`` is the plain
+        mean.
+    finite_noise
+        Correct the variance of components near and below the noise edge. False gives the pure
+        first-order form; so does ``overlap="ratio"``.
+    uncertainty
+        False computes the estimate alone; ``std`` is then None.
 
     Examples
     --------
@@ -56,14 +89,12 @@ class Settings:
     solver: Any = _option(
         "svd",
         "'robust' for impulses, dead lines and outliers.",
-        choices=("svd", "robust", "godec", "ssgodec", "rpca"),
+        choices=SOLVERS,
     )
     overlap: str = _option(
         "exact", "Covariance of overlapping windows.", choices=("exact", "ratio"), prior=None
     )
-    weights: str = _option(
-        "precision", "Of overlapping windows.", choices=("precision", "uniform"), prior=None
-    )
+    weights: str = _option("precision", "Of overlapping windows.", choices=WEIGHTINGS, prior=None)
     finite_noise: bool = _option(
         True,
         "Correct components near the noise edge.",
@@ -79,7 +110,7 @@ class Settings:
         for one in fields(self):
             value = getattr(self, one.name)
             choices = one.metadata["choices"]
-            if choices and value not in choices and not callable(value):
+            if choices and not callable(value) and value not in choices:
                 allowed = ", ".join(repr(choice) for choice in choices)
                 raise ValueError(f"Invalid {one.name} {value!r}. It must be one of {allowed}.")
             if self.prior is not None and one.metadata["prior"] is None and value != one.default:
@@ -112,6 +143,28 @@ class Settings:
                     "windows that differ by axis belong to prior=None (--prior none)."
                 )
 
+    def fitted(self, shape: tuple[int, ...]) -> Settings:
+        """Return settings whose windows fit a scene that is narrower than the default window.
+
+        What was asked for otherwise is left as it is, to be refused where it does not fit.
+
+        Examples
+        --------
+        >>> Settings().fitted((12, 80, 30)).window
+        12
+        """
+        default = next(one.default for one in fields(self) if one.name == "window")
+        rows, cols = shape[:2]
+        if self.window != default or min(rows, cols) >= default or min(rows, cols) < 2:
+            return self
+        window = min(rows, cols)
+        step = min(self.step, window) if isinstance(self.step, int) else self.step
+        log.warning(
+            "the scene of %d x %d pixels is narrower than a window of %d: windows of %d are used",
+            rows, cols, default, window,
+        )  # fmt: skip
+        return replace(self, window=window, step=step)
+
     def to_dict(self) -> dict[str, Any]:
         """Return the settings as JSON knows them."""
         found = {one.name: getattr(self, one.name) for one in fields(self)}
@@ -134,11 +187,15 @@ class Settings:
 
 
 def takes_settings(function: _Function) -> _Function:
-    """Show the fields of `Settings` in the signature of a function with ``**options``."""
+    """Show the fields of `Settings` in signature and docstring of a function with ``**options``."""
     signature = inspect.signature(function)
     kept = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
     kept += [_parameter(one) for one in fields(Settings)]
     function.__signature__ = signature.replace(parameters=kept)  # type: ignore[attr-defined]
+    if function.__doc__ and Settings.__doc__:  # there are none with python -OO
+        about = inspect.cleandoc(Settings.__doc__).split("----------\n")[1].split("\n\n")[0]
+        told = inspect.cleandoc(function.__doc__)
+        function.__doc__ = re.sub(r"\*\*options\n(    .*\n)+", lambda _: f"{about}\n", told)
     return function
 
 

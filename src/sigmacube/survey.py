@@ -19,6 +19,7 @@ import numpy as np
 
 from sigmacube._version import __version__
 from sigmacube.core.parallel import ParallelMap
+from sigmacube.core.progress import Progress
 from sigmacube.core.validity import NO_VALUE, check_values, mean_spectrum, valid_elements
 from sigmacube.core.whitening import SEGMENT, Noise
 from sigmacube.core.windows import WindowGrid
@@ -42,9 +43,9 @@ __all__ = [
 # Elements that are looked at together when the whole scene is streamed: 32 MB of float64.
 STREAMED = 4_000_000
 # Noise is estimated on the whole scene up to so many pixels along a side, and beyond that on a
-# mosaic of 4 × 4 regions: any estimator then works in bounded memory, with 160,000 spectra. Sides
+# mosaic of 4 × 4 regions: any estimator then works in bounded memory, with 57,600 spectra. Sides
 # of regions are multiples of the windows that estimators look at.
-MOSAIC = 400
+MOSAIC = 240
 REGIONS = 4
 # Rows that are whitened at a time.
 STRIP = 8
@@ -190,6 +191,10 @@ class Survey:
         )
 
 
+#: Sizes of values whose fourth powers (products of variances) are numbers.
+SIZES = (1e-70, 1e70)
+
+
 @dataclass(frozen=True, eq=False)
 class Presence:
     """Which values of a scene, or of a part of it, are there."""
@@ -229,6 +234,23 @@ class Presence:
         if len(bands) == 0:
             raise ValueError(NO_VALUE)
         return bands
+
+    def check_sizes(self, noise_std: np.ndarray | None = None) -> None:
+        """Refuse values, and a noise, whose squares or ratios no double can hold."""
+        bands = self.bands
+        largest = float(np.maximum(np.abs(self.low[bands]), np.abs(self.high[bands])).max())
+        least, most = SIZES
+        if largest > most or 0 < largest < least:
+            raise ValueError(
+                f"Invalid values of up to {largest:.3g}. They must lie between {least:g} and "
+                f"{most:g}; other units help."
+            )
+        least_noise = most if noise_std is None else float(np.min(noise_std))
+        if least_noise < max(least, least * largest):
+            raise ValueError(
+                f"Invalid noise {least_noise:.3g} for values of up to {largest:.3g}. It must be at "
+                f"least {max(least, least * largest):.3g}."
+            )
 
     @property
     def incomplete(self) -> bool:
@@ -420,8 +442,8 @@ def _like_mean(image: np.ndarray, valid: np.ndarray, jitter: float) -> np.ndarra
     return total / count
 
 
-def find_presence(source: Source) -> Presence:
-    """Look at a whole scene, strip by strip.
+def find_presence(source: Source, progress: Progress | None = None) -> Presence:
+    """Look at a whole scene, strip by strip; ``progress(done, total)`` counts rows.
 
     Examples
     --------
@@ -433,7 +455,11 @@ def find_presence(source: Source) -> Presence:
     (array([0, 2]), False)
     """
     whole = slice(0, source.shape[1])
-    found = [Presence.look(*source.block(rows, whole)) for rows in strips(source.shape)]
+    found = []
+    for rows in strips(source.shape):
+        found.append(Presence.look(*source.block(rows, whole)))
+        if progress is not None:
+            progress(rows.stop, source.shape[0])
     return reduce(Presence.joined, found)
 
 
@@ -469,7 +495,7 @@ def settle_noise(
     if isinstance(noise, SignalNoise):
         return SettledNoise(noise.at(mean), "given", {"kind": "signal-dependent"})
     from sigmacube.noise.estimation import fit_noise
-    from sigmacube.noise.filling import whole_spectra
+    from sigmacube.noise.whole_spectra import whole_spectra
 
     values, mask = whole_spectra(values, mask, impulses=settings.solver == "robust")
     asked = None if isinstance(noise, DarkNoise) else noise
@@ -508,7 +534,8 @@ def noise_regions(shape: tuple[int, int, int]) -> list[list[tuple[slice, slice]]
     """Return the blocks that the noise is estimated on, as rows of a mosaic; one if all fits."""
     if shape[0] * shape[1] <= MOSAIC**2:
         return [[(slice(0, shape[0]), slice(0, shape[1]))]]
-    rows, cols = (_regions(length) for length in shape[:2])
+    total = (max(MOSAIC, MOSAIC**2 // min(n, MOSAIC)) for n in (shape[1], shape[0]))
+    rows, cols = (_regions(n, looked) for n, looked in zip(shape[:2], total, strict=True))
     return [[(r, c) for c in cols] for r in rows]
 
 
@@ -523,10 +550,10 @@ def noise_sample(source: Source) -> tuple[np.ndarray, np.ndarray | None]:
     return values, None if mask.all() else mask
 
 
-def _regions(length: int) -> list[slice]:
-    """Return up to four parts of an axis, spread evenly; the whole axis where it is short."""
-    side = MOSAIC // REGIONS
-    if length <= MOSAIC:
+def _regions(length: int, looked: int) -> list[slice]:
+    """Return four parts of an axis of ``looked`` pixels in all; the whole axis if it is shorter."""
+    side = looked // REGIONS // (MOSAIC // REGIONS) * (MOSAIC // REGIONS)
+    if length <= looked:
         return [slice(0, length)]
     starts = np.linspace(0, length - side, REGIONS).astype(int)
     return [slice(int(start), int(start) + side) for start in starts]

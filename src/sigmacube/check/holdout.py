@@ -19,7 +19,7 @@ from sigmacube.check.verdict import judge
 from sigmacube.core.card import Card
 from sigmacube.core.levels import LEVELS, half_width
 from sigmacube.core.parallel import ParallelMap, parallel
-from sigmacube.core.progress import Progress, shown
+from sigmacube.core.progress import Progress, phase, shown
 from sigmacube.core.validity import valid_elements
 from sigmacube.cube import Cube
 from sigmacube.estimators import Region
@@ -27,6 +27,7 @@ from sigmacube.pipeline import as_cube, denoise_region, survey_scene
 from sigmacube.result import DenoisedCube
 from sigmacube.settings import Settings
 from sigmacube.survey import Source, Survey, settle_noise
+from sigmacube.tiles.execute import Execution, run_tiles
 from sigmacube.tiles.plan import Tile
 
 if TYPE_CHECKING:
@@ -197,7 +198,7 @@ def holdout(
         result = result.unlabelled()
         settings, noise = _as_in(result), _noise_of(result) if noise is None else noise
     else:
-        settings = Settings(**{**options, "uncertainty": True})
+        settings = Settings(**{**options, "uncertainty": True}).fitted(source.shape)
     seed = rng if isinstance(rng, int) else int(rng.integers(2**63))
     rows, cols, _ = source.shape
     with parallel(workers) as run, shown(progress, "Checking", "tiles") as move:
@@ -231,10 +232,18 @@ def compare(
     survey = survey_scene(veiled, settled, settings, run, workers=workers)
     places = list(tiles(survey) if callable(tiles) else tiles)
     found = _Found.empty(survey)
-    for number, (rows, cols) in enumerate(places):
+    phase(progress, "Comparing")
+
+    def compare_one(number: int) -> int:
+        rows, cols = places[number]
         found.add(veiled, survey, Tile(number, rows, cols), run)
+        return number
+
+    def told(number: int) -> None:
         if progress is not None:
             progress(number + 1, len(places))
+
+    run_tiles(compare_one, range(len(places)), Execution(), told)
     return found.concluded(survey)
 
 

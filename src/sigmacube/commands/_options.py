@@ -16,7 +16,9 @@ from typing import Any
 import click
 
 from sigmacube.io import read
+from sigmacube.io.places import local_path
 from sigmacube.io.remote import is_address
+from sigmacube.noise import ESTIMATORS
 from sigmacube.settings import Settings
 
 __all__ = [
@@ -29,7 +31,6 @@ __all__ = [
     "solving_options",
 ]
 
-_ESTIMATORS = ("regression", "differences", "residual")
 _MAGIC = (
     (b"\x93NUMPY", ".npy"),
     (b"PK\x03\x04", ".npz"),
@@ -96,7 +97,7 @@ class NoiseOption(click.ParamType):
 
     def convert(self, value: Any, param: Any, ctx: Any) -> Any:
         """Return a float, a name or a path."""
-        if not isinstance(value, str) or value in _ESTIMATORS:
+        if not isinstance(value, str) or value in ESTIMATORS:
             return value
         try:
             float(value)
@@ -104,7 +105,7 @@ class NoiseOption(click.ParamType):
             path = Path(value)
             if path.is_file():
                 return path
-            names = ", ".join(_ESTIMATORS)
+            names = ", ".join(ESTIMATORS)
             self.fail(
                 f"{value!r} is no number, none of {names}, and no such file exists.", param, ctx
             )
@@ -144,7 +145,7 @@ def _kind(one: Field[Any]) -> Any:
         return Sides(2 if one.name == "window" else 1)
     if one.metadata["kind"] == "rank":
         return RankOption()
-    return click.Choice(one.metadata["choices"])
+    return click.Choice(list(one.metadata["choices"]))
 
 
 def _setting(one: Field[Any]) -> Any:
@@ -193,6 +194,12 @@ _READING = (
         help="Binary file of an ENVI header, where its name differs.",
     ),
     click.option(
+        "--external",
+        is_flag=True,
+        default=None,
+        help="Let an HDF5 file have values read from other files that it names.",
+    ),
+    click.option(
         "--wavelengths",
         type=click.Path(path_type=Path),
         help="Text file or ENVI header with the band centres, where the cube states none.",
@@ -228,6 +235,13 @@ def reading_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
+ortho_option = click.option(
+    "--ortho",
+    is_flag=True,
+    help="Put a scene in sensor geometry (EMIT, PRISMA) on a map: nearest neighbour, with its σ.",
+)
+
+
 def reading(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options of `sigmacube.read` among those of a command."""
     names = list(inspect.signature(read).parameters)[1:]
@@ -238,8 +252,10 @@ def reading(options: Mapping[str, Any]) -> dict[str, Any]:
 def local_file(name: str) -> Iterator[Path | str]:
     """Yield the path of an input; ``-`` is standard input, kept in a file while it is used."""
     if name != "-":
-        yield name if is_address(name) else Path(name)
+        yield name if is_address(name) else local_path(name)
         return
+    if sys.stdin is None:
+        raise ValueError("-: standard input is closed.")
     stream = sys.stdin.buffer
     head = stream.read(8)
     suffix = next((suffix for magic, suffix in _MAGIC if head.startswith(magic)), None)

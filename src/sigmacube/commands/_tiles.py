@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
+
+from sigmacube.io.places import address_of
 
 if TYPE_CHECKING:
     from sigmacube.tiles import Outcome
@@ -75,7 +77,7 @@ def tiling_options(function: Callable[..., Any]) -> Callable[..., Any]:
 def uses_tiles(source: str, output: str, options: Mapping[str, Any]) -> bool:
     """Tell whether the user asks for tiles."""
     asked = [key for key in ("tile", "memory", "threads", "scheduler", "resume") if options[key]]
-    stores = [p for p in (source, output) if "://" in p and (p == output or p.endswith(".zarr"))]
+    stores = [p for p in (source, output) if address_of(p) and (p == output or p.endswith(".zarr"))]
     asked += ["an address"] if stores else []
     if asked and "-" in (source, output):
         raise ValueError(f"-: standard input and output cannot be used with {asked[0]}.")
@@ -129,7 +131,7 @@ def run_tiled(
 ) -> None:
     """Denoise tile by tile and say what was done."""
     from sigmacube import io
-    from sigmacube.console import note, progress, quiet, table
+    from sigmacube.console import note, progress, quiet
     from sigmacube.tiles import denoise_file
 
     start = time.perf_counter()
@@ -137,7 +139,7 @@ def run_tiled(
     for text in opened.metadata.get("notes", []):
         note(f"{source}: {text}.")
     try:
-        with progress("Denoising tiles") as moved:
+        with progress("Opening the scene") as moved:
             outcome = denoise_file(
                 source,
                 output,
@@ -159,28 +161,30 @@ def run_tiled(
         note("finished tiles are kept; --resume goes on from there.")
         raise
     if not quiet():
-        table(_rows(outcome, time.perf_counter() - start))
+        _tell(outcome, time.perf_counter() - start)
 
 
-def _rows(outcome: Outcome, seconds: float) -> Iterator[tuple[str, str]]:
-    import numpy as np
+def _tell(outcome: Outcome, seconds: float) -> None:
+    """Print what was done, and what a user should know of it."""
+    from sigmacube.commands._summary import Summary
+    from sigmacube.console import note, table
 
-    yield "written", outcome.output
-    if outcome.ranks is None:
+    summary = Summary.of_outcome(outcome)
+    if summary is None:
+        table([("written", outcome.output)])
         return
-    windows = outcome.ranks.size * outcome.computed / max(outcome.tiles, 1)
-    rate = f"{windows / max(seconds, 1e-9):,.0f} windows/s"
-    yield "time", f"{seconds:.1f} s; {rate}"
+    windows = summary.ranks.size * outcome.computed / max(outcome.tiles, 1)
     kept = outcome.tiles - outcome.computed
     before = f", {kept} of them before" if kept else ""
-    yield "tiles", f"{outcome.tiles} of {outcome.tile[0]} x {outcome.tile[1]} pixels{before}"
-    level = np.asarray(outcome.noise, dtype=float)
-    level = np.sqrt(np.diag(level)) if level.ndim == 2 else level
-    level = level if level.ndim == 0 or outcome.bands is None else level[outcome.bands]
-    source = outcome.noise_source
-    told = source if source == "given" else f"by {source}"
-    yield "noise", f"median {np.median(level):.3g} ({told})"
-    ranks = outcome.ranks
-    yield "rank", f"median {np.median(ranks):.0f}, from {ranks.min()} to {ranks.max()}"
+    rows, cols = outcome.tile
+    told = [
+        ("written", outcome.output),
+        ("time", f"{seconds:.1f} s; {windows / max(seconds, 1e-9):,.0f} windows/s"),
+        ("tiles", f"{outcome.tiles} of {rows} x {cols} pixels{before}"),
+        *summary.rows(),
+    ]
     if outcome.factor_bytes:
-        yield "factors", f"{outcome.factor_bytes / 1e6:,.1f} MB before compression"
+        told.append(("factors", f"{outcome.factor_bytes / 1e6:,.1f} MB before compression"))
+    table(told)
+    for text in summary.notes():
+        note(text)

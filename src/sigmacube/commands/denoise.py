@@ -13,6 +13,7 @@ import click
 
 from sigmacube.commands._options import (
     local_file,
+    ortho_option,
     reading,
     reading_options,
     solving,
@@ -22,16 +23,11 @@ from sigmacube.commands._tiles import run_tiled, tiling_options, uses_tiles, wan
 from sigmacube.settings import Settings
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     import numpy as np
 
     from sigmacube.cube import Cube
     from sigmacube.io.source import Source
     from sigmacube.result import DenoisedCube
-
-#: A window fits when its residual variance is within this factor of what the noise predicts.
-FIT = 1.25
 
 
 @click.command("denoise", short_help="Denoise a cube; every value gets its standard deviation.")
@@ -58,6 +54,7 @@ FIT = 1.25
     is_flag=True,
     help="Keep what 'sigmacube product' needs, in .nc and .zarr; the size is told.",
 )
+@ortho_option
 @click.option("--overwrite", is_flag=True, help="Replace an existing output.")
 def command(source: str, output: str, **options: Any) -> None:
     """Denoise the cube IN and write OUT, an estimate with the standard deviation of every value.
@@ -75,6 +72,10 @@ def command(source: str, output: str, **options: Any) -> None:
     _check(source, output, options)
     settings = {**solving(options), "workers": options["workers"]}
     if wants_tiles(source, output, options):
+        if options["ortho"]:
+            raise ValueError(
+                "--ortho needs the scene in memory. Tiles: 'sigmacube map' afterwards."
+            )
         run_tiled(source, output, options, settings, reading(options), _noise, _mask)
         return
     with local_file(source) as path:
@@ -89,6 +90,10 @@ def command(source: str, output: str, **options: Any) -> None:
         with progress("Denoising") as moved:
             result = api.denoise(cube, noise, mask=mask, progress=moved, **settings)
         seconds = time.perf_counter() - begin
+    if options["ortho"]:
+        from sigmacube.io.ortho import on_map
+
+        result = on_map(result)
     with working(f"Writing {output}"):
         _save(result, output, options)
     if not quiet():
@@ -99,14 +104,21 @@ def _check(source: str, output: str, options: dict[str, Any]) -> None:
     """Check what can be checked before the work starts."""
     from sigmacube import io
     from sigmacube.io.atomic import check_not_input
+    from sigmacube.io.untrusted import check_plain
 
     Settings(**solving(options))
     if options["axes"] is not None:
         from sigmacube.io.axes import parse_axes
 
         parse_axes(options["axes"])
-    if options["mask"] is not None and not options["mask"].exists():
-        raise FileNotFoundError(f"{options['mask']}: no such file.")
+    if options["mask"] is not None:
+        check_plain(options["mask"])
+        if not options["mask"].exists():
+            raise FileNotFoundError(f"{options['mask']}: no such file.")
+    if options["keep_factors"] and options["ortho"]:
+        raise ValueError(
+            "--keep-factors keeps what is about pixels of the scene; not with --ortho."
+        )
     if options["keep_factors"]:
         if not options["uncertainty"]:
             raise ValueError("--keep-factors keeps what sigma rests on; not with --no-uncertainty.")
@@ -117,6 +129,8 @@ def _check(source: str, output: str, options: dict[str, Any]) -> None:
         check_not_input([output], inputs[1:])
         return  # the run itself checks its output, which it may have begun before
     if output == "-":
+        if sys.stdout is None:
+            raise ValueError("-: standard output is closed.")
         if sys.stdout.isatty():
             raise ValueError("-: netCDF is not written to a terminal. It must be redirected.")
         return
@@ -146,14 +160,10 @@ def _mask(path: Path | None, cube: Cube | Source) -> np.ndarray | None:
     import numpy as np
 
     from sigmacube import io
+    from sigmacube.io.npy import read_array
 
-    if path.suffix.lower() == ".npy":
-        try:
-            values = np.load(path, allow_pickle=False)
-        except (ValueError, OSError, EOFError):
-            raise ValueError(f"{path}: not readable as a .npy file of numbers.") from None
-    else:
-        values = np.asarray(io.read(path).values)
+    is_plain = path.suffix.lower() == ".npy"
+    values = read_array(path) if is_plain else np.asarray(io.read(path).values)
     values = values[:, :, None] if values.ndim == 2 else values
     rows, cols, bands = cube.shape
     if values.shape not in ((rows, cols, 1), (rows, cols, bands)):
@@ -187,71 +197,23 @@ def _save(result: DenoisedCube, output: str, options: dict[str, Any]) -> None:
 
 
 def _summary(result: DenoisedCube, output: str, seconds: tuple[float, float]) -> None:
+    """Tell what was done; ``seconds`` are those of the whole run and of denoising alone."""
+    from sigmacube.commands._summary import Summary
     from sigmacube.console import note, table
 
-    table(summary_rows(result, output, seconds), err=output == "-")
+    windows, (whole, solving) = result.ranks.size, seconds
+    rate = windows / max(solving, 1e-9)
+    summary = Summary.of_result(result)
+    table(
+        [
+            ("written", "standard output" if output == "-" else output),
+            ("time", f"{whole:.1f} s; {windows:,} windows in {solving:.1f} s, "
+                     f"{rate:,.0f} windows/s"),
+            *summary.rows(),
+        ],
+        err=output == "-",
+    )  # fmt: skip
     if "advice" in result.settings:
         note(str(result.settings["advice"]))
-    above, below = _misfit(result)
-    if above > 0.1:
-        note(
-            f"{above:.0%} of the windows leave more variance than the noise explains, so their σ "
-            "is too small. A higher noise, a smaller window or --solver robust may help."
-        )
-    if below > 0.1:
-        note(
-            f"{below:.0%} of the windows leave less variance than the noise predicts, so their σ "
-            "is too large. A lower noise may help."
-        )
-
-
-def _misfit(result: DenoisedCube) -> tuple[float, float]:
-    """Return the shares of windows that leave more and less variance than the noise predicts."""
-    import numpy as np
-
-    ratio = result.residual_ratio[np.isfinite(result.residual_ratio)]
-    if ratio.size == 0:
-        return 0.0, 0.0
-    return float(np.mean(ratio > FIT)), float(np.mean(ratio < 1 / FIT))
-
-
-def summary_rows(
-    result: DenoisedCube, output: str, seconds: tuple[float, float]
-) -> Iterator[tuple[str, str]]:
-    """Yield what the user sees at the end, as pairs of a label and a text.
-
-    ``seconds`` are those of the whole run and of denoising alone.
-    """
-    import numpy as np
-
-    windows, (whole, solving) = result.ranks.size, seconds
-    yield "written", "standard output" if output == "-" else output
-    rate = windows / max(solving, 1e-9)
-    yield "time", f"{whole:.1f} s; {windows:,} windows in {solving:.1f} s, {rate:,.0f} windows/s"
-    level = np.asarray(result.noise, dtype=float)
-    per_band = np.sqrt(np.diag(level)) if level.ndim == 2 else level
-    per_band = np.broadcast_to(per_band, result.estimate.shape[2])
-    seen = np.isfinite(result.estimate).any(axis=(0, 1))
-    origin = result.settings.get("noise_source")
-    told = "" if origin is None else f" ({origin if origin == 'given' else f'by {origin}'})"
-    yield "noise", f"median {np.median(per_band[seen]) if seen.any() else np.nan:.3g}{told}"
-    if result.std is not None and seen.any():
-        with np.errstate(divide="ignore", invalid="ignore"):
-            shares = (result.std / per_band)[:, :, seen]
-        sigma, share = np.nanmedian(result.std[:, :, seen]), np.nanmedian(shares)
-        yield "σ", f"median {sigma:.3g}, {share:.1%} of the noise"
-    ranks = result.ranks
-    yield "rank", f"median {np.median(ranks):.0f}, from {ranks.min()} to {ranks.max()}"
-    yield "masked", f"{1 - np.isfinite(result.estimate).mean():.1%} of the values"
-    if result.rejected is not None:
-        bands, pixels = result.rejected_share("band"), result.rejected_share("pixel")
-        yield (
-            "set aside",
-            f"{result.rejected.mean():.2%} of the values; at most {np.nanmax(bands):.0%} of a "
-            f"band, {np.nanmax(pixels):.0%} of a pixel",
-        )
-    above, below = _misfit(result)
-    text = f"in {1 - above - below:.1%} of the windows"
-    if above + below:
-        text += f"; residual above the noise in {above:.1%}, below in {below:.1%}"
-    yield "model fits", text
+    for text in summary.notes():
+        note(text)

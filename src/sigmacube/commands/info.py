@@ -99,7 +99,7 @@ def _noise(cube: Cube) -> dict[str, Any]:
 
     import numpy as np
 
-    from sigmacube.noise.summary import noise_report
+    from sigmacube.noise.report import noise_report
 
     logger = logging.getLogger("sigmacube")
     level = logger.level

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from sigmacube.commands._options import ortho_option
 from sigmacube.commands._tiles import available, size_options
 
 if TYPE_CHECKING:
@@ -56,8 +57,10 @@ if TYPE_CHECKING:
     "-o",
     "--output",
     type=click.Path(path_type=Path),
-    help=".nc, .zarr, or .csv for regions.  [default: IN with the product's name, .nc]",
+    help=".nc, .zarr, .tif (a map), or .csv for regions.  [default: IN with the product's name, "
+    ".nc]",
 )
+@ortho_option
 @click.option("--overwrite", is_flag=True, help="Replace an existing output.")
 def command(source: Path, output: Path | None, overwrite: bool, **options: Any) -> None:
     """Make a product of IN, a result that 'sigmacube denoise --keep-factors' wrote.
@@ -78,7 +81,7 @@ def command(source: Path, output: Path | None, overwrite: bool, **options: Any) 
         made = _make_tiles(source, target, overwrite, options)
     else:
         made = _make(_read(source), options)
-        made.save(target, overwrite=overwrite)
+        made.save(target, overwrite=overwrite, ortho=options["ortho"])
     if not quiet():
         table(_rows(made, target))
 
@@ -151,6 +154,7 @@ def _make_tiles(source: Path, target: Path, overwrite: bool, options: dict[str, 
             tile=options["tile"],
             workers=options["workers"],
             overwrite=overwrite,
+            ortho=options["ortho"],
             progress=moved,
         )
 
@@ -207,14 +211,12 @@ def _labels(path: Path | None) -> np.ndarray | None:
     import numpy as np
 
     from sigmacube import io
+    from sigmacube.io.npy import read_array
 
     if not path.exists():
         raise FileNotFoundError(f"{path}: no such file.")
     if path.suffix.lower() == ".npy":
-        try:
-            values = np.load(path, allow_pickle=False)
-        except (ValueError, OSError, EOFError):
-            raise ValueError(f"{path}: not readable as a .npy file of numbers.") from None
+        values = read_array(path)
     else:
         values = np.asarray(io.read(path, scale=1).values)
     values = np.squeeze(values)
@@ -225,6 +227,9 @@ def _labels(path: Path | None) -> np.ndarray | None:
 
 def _bands(path: Path) -> tuple[list[float], list[float]]:
     """Return centres and widths from a text file of two columns."""
+    from sigmacube.io.untrusted import check_plain
+
+    check_plain(path)
     if not path.exists():
         raise FileNotFoundError(f"{path}: no such file.")
     centres, widths = [], []

@@ -18,6 +18,7 @@ from sigmacube.commands._options import (
 from sigmacube.commands._tiles import size_options, too_large
 from sigmacube.commands.denoise import _noise
 from sigmacube.core.levels import LEVELS
+from sigmacube.io.places import address_of
 
 if TYPE_CHECKING:
     from sigmacube.check.holdout import Holdout
@@ -85,7 +86,7 @@ def _by_tiles(source: str, method: str, options: dict[str, Any]) -> bool:
         )
     if asked and source == "-":
         raise ValueError(f"-: standard input cannot be used with {asked[0]}.")
-    if asked or "://" in source:
+    if asked or address_of(source):
         return True
     return method == "holdout" and source != "-" and too_large(source, options)
 

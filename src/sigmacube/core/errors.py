@@ -13,6 +13,8 @@ __all__ = ["CombinedErrors", "ErrorModel", "IndependentErrors", "SpectralCovaria
 Weights = np.ndarray | Mapping[tuple[int, int, int], float]
 """Weights of a linear functional: an array of the cube's shape, or a few by (row, col, band)."""
 
+# Directions whose eigenvalue is below this share of the largest are left out of the low-rank form.
+NEGLIGIBLE = 1e-10
 # Fused means over more supports times bands than this take too long one by one.
 MOST_FUNCTIONALS = 2000
 

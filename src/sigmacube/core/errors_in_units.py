@@ -8,16 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from sigmacube.core.errors import SpectralCovariance
+from sigmacube.core.errors import NEGLIGIBLE, SpectralCovariance, Weights
 from sigmacube.core.stored import ModelArrays
 from sigmacube.core.whitening import Noise
 from sigmacube.core.windows import Span, WindowGrid
 
 __all__ = ["ErrorsInUnits"]
-
-# Directions whose eigenvalue is below this share of the largest are left out of the low-rank form.
-NEGLIGIBLE = 1e-10
-Weights = np.ndarray | Mapping[tuple[int, int, int], float]
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,12 +11,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib import import_module
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
 from sigmacube.core.errors import ErrorModel
+from sigmacube.core.tables import load
 from sigmacube.core.windows import WindowGrid
 
 __all__ = ["KINDS", "ArraySpec", "ModelArrays", "StoredErrors", "is_packed", "reader_of"]
@@ -144,6 +144,5 @@ def reader_of(kind: str) -> type[StoredErrors]:
         raise ValueError(
             f"error model of the kind {kind!r}. This version reads {', '.join(KINDS)}."
         )
-    module, name = KINDS[kind].split(":")
-    found: type[StoredErrors] = getattr(import_module(module), name)
+    found: type[StoredErrors] = load(KINDS[kind])
     return found

@@ -8,18 +8,19 @@ that cover a cell are consecutive, which is all that the overlap formulas need.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
 
 from sigmacube.core.card import Card, size_of
 
-__all__ = ["Axis", "AxisPart", "Block", "Cell", "Overlap", "Span", "WindowGrid"]
+__all__ = ["Axis", "Block", "Cell", "Overlap", "Span", "WindowGrid"]
 
 # Side of the blocks that overlapping windows are combined in, in windows. Windows over two blocks
-# are paired in both, which costs (1 + 1/8)² − 1 of that step; larger blocks need more memory.
-BLOCK = 8
+# are paired in both, but the pairs of a small block stay in the cache: 2 took the least time of
+# 1, 2, 4 and 8 with 3 and with 27 components, and lets tiles be as small as two windows.
+BLOCK = 2
 
 WindowSpec = int | tuple[int, int] | tuple[int, int, int | None]
 
@@ -76,48 +77,63 @@ class Axis:
     length: int
     size: int
     step: int
+    whole: Axis | None = None
+    """The axis that this one is a part of; None where it is no part."""
+    first_window: int = 0
+    """Window of the whole axis that this one starts with."""
+    starts: np.ndarray = field(init=False, compare=False, repr=False)
+    """(windows,) first element of every window."""
+    edges: np.ndarray = field(init=False, compare=False, repr=False)
+    """(cells + 1,) boundaries of the cells: where the whole axis has them, so that sums over the
+    cells of a part have the same terms."""
+    first: np.ndarray = field(init=False, compare=False, repr=False)
+    """(cells,) first window that covers each cell."""
+    count: np.ndarray = field(init=False, compare=False, repr=False)
+    """(cells,) how many windows cover each cell."""
+    reach: int = field(init=False, compare=False, repr=False)
+    """How many windows ahead of a window still overlap it, at most."""
+    origin: int = field(init=False, compare=False, repr=False)
+    """Element of the whole axis that this axis starts at."""
 
-    @cached_property
-    def starts(self) -> np.ndarray:
-        """(windows,) first element of every window."""
-        starts = np.arange(0, self.length - self.size + 1, self.step)
-        last = self.length - self.size
-        return starts if starts[-1] == last else np.append(starts, last)
-
-    @cached_property
-    def edges(self) -> np.ndarray:
-        """(cells + 1,) boundaries of the cells."""
-        return np.unique(np.concatenate([self.starts, self.starts + self.size]))
-
-    @cached_property
-    def first(self) -> np.ndarray:
-        """(cells,) first window that covers each cell."""
-        return np.searchsorted(self.starts + self.size, self.edges[:-1], side="right")
-
-    @cached_property
-    def count(self) -> np.ndarray:
-        """(cells,) how many windows cover each cell."""
-        return np.searchsorted(self.starts, self.edges[:-1], side="right") - self.first
-
-    @cached_property
-    def reach(self) -> int:
-        """How many windows ahead of a window still overlap it, at most."""
-        return int(self.count.max()) - 1
-
-    @property
-    def origin(self) -> int:
-        """Element of the whole axis that this axis starts at."""
-        return 0
+    def __post_init__(self) -> None:
+        if self.whole is None:
+            origin, last = 0, self.length - self.size
+            starts = np.arange(0, last + 1, self.step)
+            starts = starts if starts[-1] == last else np.append(starts, last)
+            edges = np.unique(np.concatenate([starts, starts + self.size]))
+        else:
+            origin = int(self.whole.starts[self.first_window])
+            starts = self.whole.starts[self.first_window :] - origin
+            starts = starts[starts + self.size <= self.length]
+            edges = self.whole.edges - origin
+            edges = edges[(edges >= 0) & (edges <= self.length)]
+        first = np.searchsorted(starts + self.size, edges[:-1], side="right")
+        count = np.searchsorted(starts, edges[:-1], side="right") - first
+        reach = int(count.max()) - 1 if self.whole is None else self.whole.reach
+        found = {"starts": starts, "edges": edges, "first": first, "count": count}
+        for name, value in {**found, "reach": reach, "origin": origin}.items():
+            object.__setattr__(self, name, value)
 
     @property
     def root(self) -> Axis:
-        """The whole axis that this one is a part of."""
-        return self
+        """The whole axis that this one is a part of, or is."""
+        return self if self.whole is None else self.whole
 
-    def part(self, first: int, stop: int) -> AxisPart:
-        """Return the axis that windows ``first`` to ``stop`` − 1 of this one span."""
+    def part(self, first: int, stop: int) -> Axis:
+        """Return the axis that windows ``first`` to ``stop`` − 1 of this one span.
+
+        Examples
+        --------
+        >>> part = Axis(length=23, size=4, step=3).part(2, 5)
+        >>> part.origin, part.length
+        (6, 10)
+        >>> part.starts
+        array([0, 3, 6])
+        >>> part.edges
+        array([ 0,  1,  3,  4,  6,  7,  9, 10])
+        """
         length = int(self.starts[stop - 1] - self.starts[first]) + self.size
-        return AxisPart(length, self.size, self.step, self, first)
+        return Axis(length, self.size, self.step, self.root, self.first_window + first)
 
     def windows_over(self, start: int, stop: int) -> Span:
         """Return the first of the windows that cover elements start to stop − 1, and their end."""
@@ -196,59 +212,6 @@ class Axis:
 
 
 @dataclass(frozen=True)
-class AxisPart(Axis):
-    """Some consecutive windows of an axis, on the elements that they span.
-
-    Cells are cut where the whole axis cuts them, so that sums over cells have the same terms.
-
-    Examples
-    --------
-    >>> part = Axis(length=23, size=4, step=3).part(2, 5)
-    >>> part.origin, part.length
-    (6, 10)
-    >>> part.starts
-    array([0, 3, 6])
-    >>> part.edges
-    array([ 0,  1,  3,  4,  6,  7,  9, 10])
-    """
-
-    whole: Axis
-    first_window: int
-    """Window of the whole axis that this one starts with."""
-
-    @cached_property
-    def starts(self) -> np.ndarray:
-        """(windows,) first element of every window."""
-        starts = self.whole.starts[self.first_window :] - self.whole.starts[self.first_window]
-        return starts[starts + self.size <= self.length]
-
-    @cached_property
-    def edges(self) -> np.ndarray:
-        """(cells + 1,) boundaries of the cells."""
-        edges = self.whole.edges - self.whole.starts[self.first_window]
-        return edges[(edges >= 0) & (edges <= self.length)]
-
-    @cached_property
-    def reach(self) -> int:
-        """How many windows ahead of a window still overlap it, at most."""
-        return self.whole.reach
-
-    @property
-    def origin(self) -> int:
-        """Element of the whole axis that this axis starts at."""
-        return int(self.whole.starts[self.first_window])
-
-    @property
-    def root(self) -> Axis:
-        """The whole axis."""
-        return self.whole
-
-    def part(self, first: int, stop: int) -> AxisPart:
-        """Return the axis that windows ``first`` to ``stop`` − 1 of this one span."""
-        return self.whole.part(self.first_window + first, self.first_window + stop)
-
-
-@dataclass(frozen=True)
 class Block:
     """A part of the cube, cut at cells, whose values are computed on their own."""
 
@@ -288,6 +251,26 @@ class WindowGrid(Card):
     rows: Axis
     cols: Axis
     bands: Axis
+    origin: tuple[int, int] = field(init=False, compare=False, repr=False)
+    """Pixel (row, col) of the whole cube that this grid starts at."""
+    shape: tuple[int, int, int] = field(init=False, compare=False, repr=False)
+    """Number of windows along (rows, cols, bands)."""
+    window: tuple[int, int, int] = field(init=False, compare=False, repr=False)
+    """Size of one window (rows, cols, bands)."""
+    cube_shape: tuple[int, int, int] = field(init=False, compare=False, repr=False)
+    """Shape of the cube (rows, cols, bands)."""
+    pixels: tuple[slice, slice] = field(init=False, compare=False, repr=False)
+    """Rows and columns of the whole cube that this grid covers."""
+
+    def __post_init__(self) -> None:
+        axes = self.rows, self.cols, self.bands
+        sizes: dict[str, tuple] = {"origin": tuple(axis.origin for axis in axes[:2])}
+        sizes["shape"] = tuple(len(axis.starts) for axis in axes)
+        sizes["window"] = tuple(axis.size for axis in axes)
+        sizes["cube_shape"] = tuple(axis.length for axis in axes)
+        sizes["pixels"] = tuple(slice(a.origin, a.origin + a.length) for a in axes[:2])
+        for name, value in sizes.items():
+            object.__setattr__(self, name, value)
 
     def _facts(self) -> Mapping[str, str]:
         axes = (self.rows, self.cols, self.bands)
@@ -334,26 +317,6 @@ class WindowGrid(Card):
     def root(self) -> WindowGrid:
         """The grid of the whole cube that this one is a part of."""
         return WindowGrid(self.rows.root, self.cols.root, self.bands)
-
-    @property
-    def origin(self) -> tuple[int, int]:
-        """Pixel (row, col) of the whole cube that this grid starts at."""
-        return self.rows.origin, self.cols.origin
-
-    @property
-    def shape(self) -> tuple[int, int, int]:
-        """Number of windows along (rows, cols, bands)."""
-        return len(self.rows), len(self.cols), len(self.bands)
-
-    @property
-    def window(self) -> tuple[int, int, int]:
-        """Size of one window (rows, cols, bands)."""
-        return self.rows.size, self.cols.size, self.bands.size
-
-    @property
-    def cube_shape(self) -> tuple[int, int, int]:
-        """Shape of the cube (rows, cols, bands)."""
-        return self.rows.length, self.cols.length, self.bands.length
 
     def part(self, rows: Span, cols: Span) -> WindowGrid:
         """Return the grid of window rows and columns (first, stop), on the pixels they span.

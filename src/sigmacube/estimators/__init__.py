@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib import import_module
 from typing import Any, Protocol
 
 import numpy as np
@@ -15,6 +14,7 @@ import numpy as np
 from sigmacube.core.errors import ErrorModel
 from sigmacube.core.parallel import ParallelMap
 from sigmacube.core.progress import Progress
+from sigmacube.core.tables import load
 from sigmacube.core.windows import WindowGrid
 from sigmacube.noise.advice import advice_on_impulses, advice_on_ranks
 from sigmacube.settings import Settings
@@ -25,11 +25,11 @@ __all__ = ["ESTIMATORS", "Estimator", "Progress", "Region", "advice", "estimator
 
 Span = tuple[int, int]
 
-#: Prior -> module and class of its estimator.
-ESTIMATORS: dict[str | None, tuple[str, str]] = {
-    "spatial": ("sigmacube.estimators.spatial", "SpatialEstimator"),
-    None: ("sigmacube.estimators.lowrank", "LowRankEstimator"),
+ESTIMATORS: dict[str | None, Any] = {
+    "spatial": "sigmacube.estimators.spatial:SpatialEstimator",
+    None: "sigmacube.estimators.lowrank:LowRankEstimator",
 }
+"""Estimators by prior; called with the settings."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,10 +69,6 @@ class Estimator(Protocol):
         """Return what regions must know of the scene; ``whole`` if there will be one region."""
         ...
 
-    def needs(self, scene: Scene) -> list[tuple[slice, slice]]:
-        """Return the blocks that `learn` reads."""
-        ...
-
     def extent(self, scene: Scene, rows: Span, cols: Span) -> tuple[slice, slice]:
         """Return the rows and columns that `solve` reads for a region."""
         ...
@@ -86,6 +82,15 @@ class Estimator(Protocol):
         progress: Progress | None = None,
     ) -> Region:
         """Return the result for some rows and columns, to the bit that of the whole scene."""
+        ...
+
+    def tile_bytes(
+        self, survey: Survey, tile: tuple[int, int], itemsize: int, keep_factors: bool = False
+    ) -> float:
+        """Return the memory that solving a tile (rows, cols) of such values takes at most.
+
+        With ``keep_factors`` its error model is written, too. The interpreter is not counted.
+        """
         ...
 
     @property
@@ -105,8 +110,7 @@ class Estimator(Protocol):
 
 def estimator(settings: Settings) -> Estimator:
     """Return the estimator for the prior of some settings."""
-    module, name = ESTIMATORS[settings.prior]
-    made: Estimator = getattr(import_module(module), name)(settings)
+    made: Estimator = load(ESTIMATORS[settings.prior])(settings)
     return made
 
 

@@ -19,6 +19,7 @@ from sigmacube.core.parallel import ParallelMap
 from sigmacube.core.validity import to_all_bands
 from sigmacube.core.windows import Block, WindowGrid
 from sigmacube.estimators import Progress, Region
+from sigmacube.estimators.memory import lowrank_bytes
 from sigmacube.settings import Settings
 from sigmacube.survey import Scene, SceneBlock, Survey
 
@@ -59,17 +60,15 @@ class LowRankEstimator:
         )
         return {"correlation": pool_noise_correlation(parts, run).table}
 
-    def needs(self, scene: Scene) -> list[tuple[slice, slice]]:
-        """Return the blocks that `learn` reads."""
-        grid = scene.survey.grid
-        if not self._keeps_noise(scene.survey):
-            return []
-        parts = [grid.part(*region) for region in sampled_regions(grid)]
-        return [scene.extent(*_pixels(part)) for part in parts]
-
     def extent(self, scene: Scene, rows: Span, cols: Span) -> tuple[slice, slice]:
         """Return the rows and columns that `solve` reads for a region."""
-        return scene.extent(*_pixels(_windows_over(scene.survey.grid, rows, cols)))
+        return scene.extent(*_windows_over(scene.survey.grid, rows, cols).pixels)
+
+    def tile_bytes(
+        self, survey: Survey, tile: tuple[int, int], itemsize: int, keep_factors: bool = False
+    ) -> float:
+        """Return the memory that solving a tile (rows, cols) takes at most."""
+        return lowrank_bytes(survey, tile, itemsize, keep_factors)
 
     def solve(
         self,
@@ -102,7 +101,7 @@ class LowRankEstimator:
         self, scene: Scene, grid: WindowGrid, run: ParallelMap, progress: Progress | None = None
     ) -> tuple[Factors, SceneBlock]:
         """Solve the windows of a grid, the whole scene's or a part of it."""
-        survey, block = scene.survey, scene.load(*_pixels(grid))
+        survey, block = scene.survey, scene.load(*grid.pixels)
         solver = fit_for_noise(
             self._solver(survey.grid), self.settings.rank, survey.model,
             incomplete=survey.incomplete,
@@ -151,12 +150,6 @@ class LowRankEstimator:
         return make_solver(solver, rank)
 
 
-def _pixels(grid: WindowGrid) -> tuple[slice, slice]:
-    """Return the rows and columns of the scene that a grid covers."""
-    (top, side), (height, width, _) = grid.origin, grid.cube_shape
-    return slice(top, top + height), slice(side, side + width)
-
-
 def _windows_over(whole: WindowGrid, rows: Span, cols: Span) -> WindowGrid:
     """Return the windows that some rows and columns need: all that cover the blocks they meet."""
     blocks = whole.blocks(rows, cols)
@@ -188,9 +181,13 @@ def _region(
         if block.lacking is not None:  # striped values were there
             left_out = left_out & ~block.lacking[here]
         left_out = to_all_bands(left_out, survey.bands, survey.shape[2])
+    estimate = block.to_output(combined.estimate[here], here)
+    std = None if std is None else block.to_output(std, here)
+    if combined.left_out is not None:
+        _give_back(block, here, estimate, std)
     return Region(
-        estimate=block.to_output(combined.estimate[here], here),
-        std=None if std is None else block.to_output(std, here),
+        estimate=estimate,
+        std=std,
         errors=errors,
         errors_origin=factors.grid.origin,
         grid=factors.grid,
@@ -200,6 +197,28 @@ def _region(
         noise_scale=None if scale is None else scale[here],
         left_out=left_out,
     )
+
+
+def _give_back(
+    block: SceneBlock, here: tuple[slice, slice], estimate: np.ndarray, std: np.ndarray | None
+) -> None:
+    """Fill in what no window kept, though it was observed: its value, and σ no less than that.
+
+    A robust solver may set aside all values of a pixel, or of a band. Nothing else is known of
+    them then, and a value that was set aside is no measurement.
+    """
+    there = np.broadcast_to(block.valid[here][..., None], (*estimate.shape[:2], len(block.bands)))
+    if block.missing is not None:
+        there = there & ~block.missing[here]
+    rows, cols, band = np.nonzero(there & ~np.isfinite(estimate[..., block.bands]))
+    if not len(rows):
+        return
+    values = block.spectra[:, block.cols][here][rows, cols, band].astype(np.float64)
+    estimate[rows, cols, block.bands[band]] = values
+    if std is not None:
+        scale = 1.0 if block.pixel_scale is None else block.pixel_scale[here][rows, cols]
+        level = block.noise.std[band] * scale
+        std[rows, cols, block.bands[band]] = np.hypot(level, values)
 
 
 def _per_window(array: np.ndarray) -> np.ndarray:

@@ -19,6 +19,7 @@ from sigmacube.core.spatial.completing import Completion, learn_completion
 from sigmacube.core.spatial.subspace import project
 from sigmacube.core.validity import to_all_bands
 from sigmacube.estimators import Region
+from sigmacube.estimators.memory import spatial_bytes
 from sigmacube.settings import Settings
 from sigmacube.survey import AROUND, Scene, SceneBlock, Survey
 
@@ -73,11 +74,6 @@ class SpatialEstimator:
         learnt = survey_subspace(block, shape, windows=self.windows, run=run).to_arrays()
         return learnt if completion is None else learnt | completion.to_arrays()
 
-    def needs(self, scene: Scene) -> list[tuple[slice, slice]]:
-        """Return the blocks that `learn` reads: the scene."""
-        rows, cols, _ = scene.survey.shape
-        return [(slice(0, rows), slice(0, cols))]
-
     def extent(self, scene: Scene, rows: Span, cols: Span) -> tuple[slice, slice]:
         """Return the rows and columns that `solve` reads for a region."""
         holed = scene.survey.incomplete or self.sets_aside
@@ -88,6 +84,12 @@ class SpatialEstimator:
             for (first, stop), length in zip((rows, cols), scene.survey.shape, strict=False)
         ]
         return scene.extent(sides[0], sides[1])
+
+    def tile_bytes(
+        self, survey: Survey, tile: tuple[int, int], itemsize: int, keep_factors: bool = False
+    ) -> float:
+        """Return the memory that solving a tile (rows, cols) takes at most."""
+        return spatial_bytes(survey, self.windows, tile, itemsize, keep_factors)
 
     def solve(
         self,

@@ -8,9 +8,11 @@ from __future__ import annotations
 import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from sigmacube.core.tables import load
+from sigmacube.io.places import address_of, local_path
 
 if TYPE_CHECKING:
     import numpy as np
@@ -20,41 +22,41 @@ if TYPE_CHECKING:
     from sigmacube.io.source import Source
     from sigmacube.result import DenoisedCube
 
-__all__ = ["read", "write", "read_result", "open_source", "output_files"]
+__all__ = ["FORMATS", "Format", "read", "write", "read_result", "open_source", "output_files"]
 
 
 @dataclass(frozen=True)
-class _Format:
+class Format:
     """Where a format is read and written, as ``module:function``, and the options of its reader."""
 
     name: str
-    reader: str
+    reader: Any
     options: tuple[str, ...] = ()
-    writer: str | None = None
+    writer: Any = None
     remote: bool = False
     """Whether it is read from an address too."""
 
 
-_ENVI = _Format("ENVI", "envi:open_source", ("data",), "rasters:ENVI")
-_TIFF = _Format("GeoTIFF", "geotiff:open_source", (), "rasters:GEOTIFF", remote=True)
-_ARRAYS = ("variable", "axes", "join")
-_NETCDF = _Format("netCDF", "hdf:open_source", _ARRAYS, "cf_files:NETCDF", remote=True)
-_HDF = _Format("HDF5", "hdf:open_source", _ARRAYS, remote=True)
-_PRODUCT = _Format("a product", "sensors:open_product", ("variable", "join"))
-_BESIDE = _Format("a product", "sensors:open_beside", ("variable", "join"))
+_ENVI = Format("ENVI", "envi:open_source", ("data",), "rasters:ENVI")
+_TIFF = Format("GeoTIFF", "geotiff:open_source", (), "rasters:GEOTIFF", remote=True)
+_ARRAYS = ("variable", "axes", "join", "external")
+_NETCDF = Format("netCDF", "hdf:open_source", _ARRAYS, "cf_files:NETCDF", remote=True)
+_HDF = Format("HDF5", "hdf:open_source", _ARRAYS, remote=True)
+_PRODUCT = Format("a product", "sensors:open_product", ("variable", "join"))
+_BESIDE = Format("a product", "sensors:open_beside", ("variable", "join"))
 
-FORMATS: dict[str, _Format] = {
+FORMATS: dict[str, Format] = {
     ".hdr": _ENVI,
     ".img": _ENVI,
-    ".dat": _Format("ENVI", "envi:open_source", ("data",)),
-    ".raw": _Format("ENVI", "envi:open_source", ("data",)),
-    ".bin": _Format("ENVI", "envi:open_source", ("data",)),
-    ".bsq": _Format("ENVI", "envi:open_source", ("data",)),
-    ".bil": _Format("ENVI", "envi:open_source", ("data",)),
-    ".bip": _Format("ENVI", "envi:open_source", ("data",)),
+    ".dat": Format("ENVI", "envi:open_source", ("data",)),
+    ".raw": Format("ENVI", "envi:open_source", ("data",)),
+    ".bin": Format("ENVI", "envi:open_source", ("data",)),
+    ".bsq": Format("ENVI", "envi:open_source", ("data",)),
+    ".bil": Format("ENVI", "envi:open_source", ("data",)),
+    ".bip": Format("ENVI", "envi:open_source", ("data",)),
     ".tif": _TIFF,
     ".tiff": _TIFF,
-    ".vrt": _Format("VRT", "geotiff:open_source"),
+    ".vrt": Format("VRT", "geotiff:open_source"),
     ".xml": _PRODUCT,
     ".zip": _PRODUCT,
     ".nc": _NETCDF,
@@ -64,25 +66,23 @@ FORMATS: dict[str, _Format] = {
     ".hdf5": _HDF,
     ".hdf": _HDF,
     ".he5": _HDF,
-    ".mat": _Format("MATLAB", "matlab:open_source", ("variable", "axes")),
-    ".zarr": _Format(
-        "Zarr", "zarr:open_source", ("variable", "axes"), "cf_files:ZARR", remote=True
-    ),
-    ".npy": _Format("NumPy", "npy:open_npy", ("axes",)),
-    ".npz": _Format("NumPy", "npy:open_npz", ("variable", "axes")),
+    ".mat": Format("MATLAB", "matlab:open_source", ("variable", "axes")),
+    ".zarr": Format("Zarr", "zarr:open_source", ("variable", "axes"), "cf_files:ZARR", remote=True),
+    ".npy": Format("NumPy", "npy:open_npy", ("axes",)),
+    ".npz": Format("NumPy", "npy:open_npz", ("variable", "axes")),
 }
 
 
-def _load(where: str) -> Any:
-    module, name = where.split(":")
-    return getattr(import_module(f"sigmacube.io.{module}"), name)
+def _load(where: Any) -> Any:
+    """Return what a row names: ``module:object`` of this folder, or whatever it is itself."""
+    return load(f"sigmacube.io.{where}" if isinstance(where, str) else where)
 
 
 def _suffixes(writable: bool = False) -> str:
     return ", ".join(s for s, f in FORMATS.items() if f.writer or not writable)
 
 
-def _reader(path: Path) -> _Format:
+def _reader(path: Path) -> Format:
     if path.is_dir() and path.suffix.lower() != ".zarr":
         return _PRODUCT
     found = FORMATS.get(path.suffix.lower())
@@ -101,7 +101,7 @@ def _reader(path: Path) -> _Format:
     )
 
 
-def _remote_reader(address: str) -> _Format:
+def _remote_reader(address: str) -> Format:
     """Return the format of what an address names, if it is read from there."""
     from sigmacube.io.remote import suffix_of
 
@@ -130,6 +130,7 @@ def open_source(
     dark: str | Path | None = None,
     white: str | Path | None = None,
     mask: np.ndarray | None = None,
+    external: bool | None = None,
 ) -> Source:
     """Open a cube without reading it; the options are those of `read`.
 
@@ -141,25 +142,32 @@ def open_source(
     Source
         Shape, type and metadata of the cube, and ``block(rows, cols)`` for a part of it.
     """
-    address = str(path) if "://" in str(path) else None
-    path = Path(path)
-    if address is None and not path.exists():
-        raise FileNotFoundError(f"{path}: no such file.")
+    from sigmacube.io.untrusted import check_plain, guarded, reading
+
+    address = address_of(path)
+    path = local_path(path)
+    if address is None:
+        check_plain(path)
+        if not path.exists():
+            raise FileNotFoundError(f"{path}: no such file.")
     if path.is_file() and path.stat().st_size == 0:
         raise ValueError(f"{path}: empty file.")
     found = _reader(path) if address is None else _remote_reader(address)
     given: dict[str, Any] = {"variable": variable, "axes": axes, "join": join}
-    given["data"] = None if data is None else Path(data)
+    given |= {"data": None if data is None else Path(data), "external": external}
     for option, value in given.items():
         if value is not None and option not in found.options:
             raise ValueError(f"Invalid option {option} for {path.name}: {found.name} has none.")
     chosen: dict[str, Any] = {key: given[key] for key in found.options}
     if address is not None:
         chosen["address"] = address
-    source: Source = _load(found.reader)(path, **chosen)
-    source = replace(source, address=address)
+    with reading(address or path):
+        source: Source = _load(found.reader)(path, **chosen)
+    source = replace(source, address=address, load=guarded(address or path, source.load))
     if not quality:
         source = replace(source, quality=None)
+    elif source.quality is not None:
+        source = replace(source, quality=guarded(address or path, source.quality))
     if scale is not None:
         source = source.with_scale(scale)
     if nodata is not None:
@@ -201,6 +209,9 @@ def read(path: str | Path, **options: Any) -> Cube:
         Stored value that means no data, instead of the file's own.
     data
         Binary file of an ENVI header, where its name does not follow from the header's.
+    external
+        Whether an HDF5 file may have its values read from other files that it names (external and
+        virtual storage). A file of a stranger could name any file of this machine.
     wavelengths
         Band centres (nm), where the file states none: a list, or a text or ENVI header file.
     join
@@ -259,7 +270,7 @@ def output_files(
     """
     from sigmacube.io.atomic import check_output
 
-    path = Path(path)
+    path = local_path(path)
     finals: list[Path] = writer_of(path).files(path, uncertainty=uncertainty, rejected=rejected)
     check_output(finals, overwrite=overwrite)
     return finals
@@ -314,7 +325,7 @@ def write(
     """
     from sigmacube.io.atomic import staged
 
-    path = Path(path)
+    path = local_path(path)
     if dtype not in ("float32", "float64"):
         raise ValueError(f"Invalid dtype {dtype!r}. It must be 'float32' or 'float64'.")
     writer = writer_of(path)

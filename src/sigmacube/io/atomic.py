@@ -9,6 +9,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from sigmacube.io.places import address_of, local_path
+from sigmacube.io.untrusted import check_plain
+
 __all__ = ["check_not_input", "check_output", "staged"]
 
 
@@ -31,10 +34,12 @@ def check_not_input(outputs: Sequence[str | Path], inputs: Sequence[str | Path |
 
 def _parts(place: str | Path) -> list[Path | str]:
     """Return a file or store and the ENVI headers that belong to it, or an address."""
-    if "://" in str(place):
-        return [str(place).rstrip("/")]
-    path = Path(place)
-    headers = [side for side in _headers(path) if side.exists()]
+    address = address_of(place)
+    if address is not None:
+        return [address.rstrip("/")]
+    path = local_path(place)
+    check_plain(path)
+    headers = [side for side in _headers(path) if side.is_file()]
     return [file.resolve() for file in (path, *headers)]
 
 
@@ -66,6 +71,7 @@ def check_output(finals: Sequence[Path], *, overwrite: bool) -> None:
         Whether existing ones may be replaced.
     """
     for final in finals:
+        check_plain(final)
         folder = final.parent
         if not folder.exists():
             raise FileNotFoundError(f"{final}: the folder {folder} does not exist.")
@@ -79,6 +85,17 @@ def check_output(finals: Sequence[Path], *, overwrite: bool) -> None:
             )
         if final.is_dir() and final.suffix != ".zarr":
             raise IsADirectoryError(f"{final} is a folder. The output must be a file.")
+        if final.is_dir() and not _is_store(final):
+            raise FileExistsError(
+                f"{final} is a folder but no Zarr store, so it is not replaced. The output must "
+                "have another name."
+            )
+
+
+def _is_store(folder: Path) -> bool:
+    """Tell whether a folder is a Zarr store, or empty: nothing else is ever removed."""
+    marks = ("zarr.json", ".zgroup", ".zarray", ".zmetadata")
+    return any((folder / mark).is_file() for mark in marks) or not any(folder.iterdir())
 
 
 @contextmanager

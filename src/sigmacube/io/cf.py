@@ -6,7 +6,7 @@ A `DataArray` that came in goes out with its own dimensions, coordinates and att
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -348,6 +348,8 @@ def _add_place(dataset: xr.Dataset, metadata: Mapping[str, Any], dims: _Dims, na
         for dim, first, step, size in ((dims.col, c, a, cols), (dims.row, f, e, rows)):
             about = _axis_attributes(dim == dims.col, geographic, bool(wkt))
             dataset.coords[dim] = (dim, first + step * (np.arange(size) + 0.5), about)
+    elif transform is not None and wkt:
+        _add_turned(dataset, [float(value) for value in transform], dims, str(wkt))
     if wkt or transform is not None:
         mapping = crs.cf_grid_mapping(wkt, transform)
         dataset["spatial_ref"] = ((), np.int32(0), mapping)
@@ -356,6 +358,17 @@ def _add_place(dataset: xr.Dataset, metadata: Mapping[str, Any], dims: _Dims, na
                 if variable in dataset:
                     dataset[variable].attrs["grid_mapping"] = "spatial_ref"
     _add_location(dataset, metadata.get("location") or {}, dims)
+
+
+def _add_turned(dataset: xr.Dataset, transform: Sequence[float], dims: _Dims, wkt: str) -> None:
+    """Add where pixels lie on a map whose rows do not run east."""
+    a, b, c, d, e, f = transform
+    row, col = np.mgrid[: dataset.sizes[dims.row], : dataset.sizes[dims.col]] + 0.5
+    places = {"easting": a * col + b * row + c, "northing": d * col + e * row + f}
+    for name, values in places.items():
+        about = _axis_attributes(name == "easting", crs.is_geographic(wkt), True)
+        about.pop("axis")
+        dataset.coords[name] = ((dims.row, dims.col), values, about)
 
 
 def _axis_attributes(is_x: bool, geographic: bool, known: bool) -> dict[str, str]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sigmacube.io.error_models import arrays_of, creating, open_errors, pack
+from sigmacube.io.full_disk import write_netcdf
 from sigmacube.io.result_file import ResultFile
 
 if TYPE_CHECKING:
@@ -139,12 +140,12 @@ class _NetCDF(_Labelled):
         return {**how, "chunksizes": _chunks(variable.shape)}
 
     def put(self, made: xr.Dataset, path: Path, encoding: dict[str, dict[str, Any]]) -> None:
-        made.to_netcdf(path, engine="h5netcdf", format="NETCDF4", encoding=encoding)
+        write_netcdf(made, path, encoding)
 
     def get(self, path: Path) -> xr.Dataset:
         import xarray as xr
 
-        return xr.open_dataset(path, engine="h5netcdf", cache=False)
+        return xr.open_dataset(path, engine="h5netcdf", cache=False, phony_dims="access")
 
 
 class _Zarr(_Labelled):

@@ -108,6 +108,8 @@ def from_map_info(
     try:
         ref_x, ref_y, east, north, width, height = (float(item) for item in plain[1:7])
         angle = math.radians(float(options.get("rotation", 0.0)))
+        if not math.isfinite(sum((ref_x, ref_y, east, north, width, height, angle))):
+            raise ValueError
     except ValueError:
         raise ValueError(
             f"Invalid map info {map_info!r}. It must hold a projection name, the reference pixel, "

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import gzip
+import zlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -60,6 +61,8 @@ _KNOWN = (
     "file compression",
 )
 _MAX_HEADER = 64 * 2**20
+#: Bytes unpacked at a time.
+_UNPACKED = 16 * 2**20
 
 
 def open_source(path: Path, *, data: Path | None = None) -> Source:
@@ -339,8 +342,9 @@ def _mapper(
     needed = offset + int(np.prod(shape, dtype=object)) * dtype.itemsize
     if _integer(fields, "file compression", 0):
         try:
-            content = gzip.decompress(data.read_bytes())
-        except (OSError, EOFError) as error:
+            with gzip.open(data) as file:  # no more is unpacked than the header asks for
+                content = _read_up_to(file, needed)
+        except (OSError, EOFError, zlib.error) as error:
             raise ValueError(f"{data}: the compressed data cannot be read ({error}).") from None
         _check_size(data, len(content), needed, shape, dtype)
         flat = np.frombuffer(content, dtype, count=int(np.prod(shape)), offset=offset)
@@ -352,6 +356,15 @@ def _mapper(
         return np.memmap(data, dtype, mode="r", offset=offset, shape=stored_shape).transpose(back)
 
     return mapped
+
+
+def _read_up_to(file: BinaryIO | gzip.GzipFile, most: int) -> bytes:
+    """Read at most so many bytes, in steps: what a header asks for need not be there."""
+    parts, left = [], most
+    while left > 0 and (part := file.read(min(left, _UNPACKED))):
+        parts.append(part)
+        left -= len(part)
+    return b"".join(parts)
 
 
 def _check_size(

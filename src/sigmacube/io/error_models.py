@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sigmacube.core.stored import ArraySpec, ModelArrays, StoredErrors, is_packed, reader_of
+from sigmacube.io.full_disk import written_by_hdf5
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -175,7 +176,7 @@ def creating(path: Path | str, *, zarr: bool) -> Iterator[tuple[Create, Callable
         return
     import h5netcdf
 
-    with h5netcdf.File(path, "a") as file:
+    with written_by_hdf5(path, "a") as opened, h5netcdf.File(opened, "a") as file:
         yield _in_netcdf(file), lambda text: file.attrs.__setitem__(ATTRIBUTE, text)
 
 
@@ -218,9 +219,9 @@ def open_errors(
     if text is None:
         return None
     about = json.loads(str(text))
-    if about.get("layout") not in LAYOUTS:
+    if not isinstance(about, dict) or about.get("layout") not in LAYOUTS:
         raise ValueError(
-            f"window factors of layout {about.get('layout')!r}. This version reads "
+            f"window factors of another layout: {about!r:.60}. This version reads "
             f"{', '.join(map(str, LAYOUTS))}."
         )
     arrays = {

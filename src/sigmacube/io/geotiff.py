@@ -17,7 +17,7 @@ from sigmacube.io.remote import gdal_name
 from sigmacube.io.source import Source
 from sigmacube.io.wavelengths import numbers, to_nanometres
 
-__all__ = ["open_source", "write_raster"]
+__all__ = ["open_source", "opened", "placing", "write_raster"]
 
 _INTERLEAVE = {"band": "bsq", "pixel": "bip", "line": "bil"}
 _TIMES = ("acquisition_time", "start_time", "TIFFTAG_DATETIME", "ACQUISITIONDATETIME")
@@ -28,7 +28,6 @@ _DESCRIBED = re.compile(r"(\d+(?:\.\d+)?)\s*(nanometers?|nm|micrometers?|um|µm|
 #: Only what is asked for is fetched: no listing of the folder, no files that may lie beside.
 _FETCHING = {
     "GDAL_DISABLE_READDIR_ON_OPEN": "EMPTY_DIR",
-    "CPL_VSIL_CURL_USE_HEAD": "NO",
     "GDAL_HTTP_MERGE_CONSECUTIVE_RANGES": "YES",
     "GDAL_INGESTED_BYTES_AT_OPEN": "32768",
     "VSI_CACHE": "NO",
@@ -39,7 +38,7 @@ _ELSEWHERE = re.compile(r"/vsi(?!zip/|gzip/|tar/)\w+|://", re.I)
 
 
 @contextmanager
-def _opened(path: Path | str, mode: str = "r", **options: Any) -> Iterator[Any]:
+def opened(path: Path | str, mode: str = "r", **options: Any) -> Iterator[Any]:
     """Open a raster; a scene without coordinates is nothing to warn about."""
     import rasterio
     from rasterio.errors import NotGeoreferencedWarning
@@ -75,7 +74,7 @@ def open_source(path: Path, *, place: str | None = None, address: str | None = N
     if address is None and where.lower().endswith(".vrt"):
         _check_local(path)
     try:
-        with _opened(where) as dataset:
+        with opened(where) as dataset:
             return _source(path, where, dataset)
     except RasterioError as error:
         raise ValueError(f"{told}: not readable as GeoTIFF ({_short(error)}).") from None
@@ -146,7 +145,7 @@ def _loader(path: str) -> Any:
         from rasterio.windows import Window
 
         try:
-            with _opened(path) as dataset:
+            with opened(path) as dataset:
                 r0, r1, _ = rows.indices(dataset.height)
                 c0, c1, _ = cols.indices(dataset.width)
                 block = dataset.read(window=Window(c0, r0, c1 - c0, r1 - r0))
@@ -271,8 +270,8 @@ def write_raster(
         options["nodata"] = float("nan")
     if min(rows, cols) >= 256:
         options |= {"tiled": True, "blockxsize": 256, "blockysize": 256}
-    options |= _placing(metadata)
-    with _opened(path, "w", **options) as dataset:
+    options |= placing(metadata)
+    with opened(path, "w", **options) as dataset:
         dataset.update_tags(TIFFTAG_IMAGEDESCRIPTION=description, **(tags or {}))
         if metadata.get("acquisition_time"):
             dataset.update_tags(acquisition_time=str(metadata["acquisition_time"]))
@@ -281,7 +280,8 @@ def write_raster(
             dataset.write(np.ascontiguousarray(plane, dtype=dtype), number)
 
 
-def _placing(metadata: Mapping[str, Any]) -> dict[str, Any]:
+def placing(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """Return rasterio's options for the place that metadata state."""
     from rasterio.crs import CRS
     from rasterio.errors import CRSError
     from rasterio.transform import Affine

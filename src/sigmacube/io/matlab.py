@@ -54,8 +54,8 @@ def _hdf_variables(path: Path) -> list[Variable]:
     """Return the arrays of a v7.3 file, with MATLAB's axes: HDF5 stores them reversed."""
     from sigmacube.io import hdf
 
-    _, variables = hdf.contents(path)
-    return [_reversed(v) for v in variables if not v.name.startswith("#")]
+    _, variables = hdf.contents(path, skip=b"#")
+    return [_reversed(v) for v in variables]
 
 
 def _reversed(v: Variable) -> Variable:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import date, datetime
 from pathlib import Path, PurePath
 from typing import Any
@@ -40,12 +40,61 @@ def from_json(text: str) -> dict[str, Any]:
     >>> from_json('{"nodata": "nan"}')
     {'nodata': nan}
     """
-    content = json.loads(text)
+    try:
+        content = json.loads(text)
+    except RecursionError:
+        raise ValueError("the metadata are nested too deeply.") from None
     if not isinstance(content, dict):
         raise ValueError("the metadata are no JSON object.")
     if isinstance(content.get("nodata"), str):
         content["nodata"] = float(content["nodata"])
+    for key, right in _SHAPES.items():
+        if content.get(key) is not None and not right(content[key]):
+            raise ValueError(f"invalid {key!r} in the metadata: {content[key]!r:.60}.")
     return content
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e300
+
+
+def _are_numbers(value: Any) -> bool:
+    return isinstance(value, list) and all(_is_number(item) for item in value)
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, list)
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _is_table(value: Any) -> bool:
+    return isinstance(value, dict) and all(isinstance(key, str) for key in value)
+
+
+#: What each of the shared metadata must look like for the rest of the package.
+_SHAPES: dict[str, Callable[[Any], bool]] = {
+    "fwhm": _are_numbers,
+    "good_bands": _is_list,
+    "band_names": _is_list,
+    "scale_factor": lambda value: _is_number(value) or _are_numbers(value),
+    "add_offset": lambda value: _is_number(value) or _are_numbers(value),
+    "transform": lambda value: _are_numbers(value) and len(value) == 6,
+    "ortho_transform": lambda value: _are_numbers(value) and len(value) == 6,
+    "nodata": lambda value: isinstance(value, int | float),
+    "crs_wkt": _is_text,
+    "ortho_crs_wkt": _is_text,
+    "map_info": _is_text,
+    "name": _is_text,
+    "units": _is_text,
+    "source": _is_text,
+    "interleave": _is_text,
+    "acquisition_time": _is_text,
+    "notes": _is_list,
+    "envi": _is_table,
+}
 
 
 def _plain(value: Any) -> Any:
@@ -91,7 +140,7 @@ def read_sidecar(path: Path) -> dict[str, Any]:
         document = json.loads(beside.read_text(encoding="utf-8"))
         for key in ("settings", "metadata"):
             document[key] = from_json(json.dumps(document[key]))
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise ValueError(f"{beside}: damaged ({error}).") from None
     return dict(document)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,8 +14,12 @@ import xarray as xr
 
 from sigmacube._version import __version__
 from sigmacube.io import cf as cubes
+from sigmacube.io import maps
 from sigmacube.io.atomic import staged
+from sigmacube.io.full_disk import write_netcdf
 from sigmacube.io.metadata import to_json
+from sigmacube.io.ortho import lookup_of
+from sigmacube.io.places import local_path
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -23,7 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = ["SUFFIXES", "labelled_arrays", "to_dataframe", "to_dataset", "write"]
 
-SUFFIXES = (".nc", ".zarr", ".csv")
+SUFFIXES = (".nc", ".zarr", ".tif", ".csv")
 
 
 def to_dataset(product: Product) -> xr.Dataset:
@@ -172,10 +177,18 @@ def _coordinates(product: Product, dims: Mapping[str, str]) -> dict[str, Any]:
     return coords
 
 
-def write(product: Product, path: str | Path, *, overwrite: bool = False) -> Path:
-    """Write a product; the suffix decides the format: .nc, .zarr, or .csv for regions."""
-    path = Path(path)
+def write(
+    product: Product, path: str | Path, *, overwrite: bool = False, ortho: bool = False
+) -> Path:
+    """Write a product; the suffix decides the format: .nc, .zarr, .tif, or .csv for regions.
+
+    ``ortho`` puts a scene in sensor geometry on a map, nearest neighbour.
+    """
+    path = local_path(path)
     check(product.dims, path)
+    if path.suffix.lower() in maps.SUFFIXES:
+        return maps.write_product(product, path, ortho=ortho, overwrite=overwrite)
+    product = _on_map(product) if ortho else product
     with staged([path], overwrite=overwrite, stale=[]) as (temporary,):
         if path.suffix.lower() == ".csv":
             temporary.write_text(_table(product), encoding="utf-8")
@@ -193,8 +206,23 @@ def write(product: Product, path: str | Path, *, overwrite: bool = False) -> Pat
                 str(k): {"_FillValue": f} | ({"zlib": True} if made[k].ndim else {})
                 for k, f in _fills(made).items()
             }
-            made.to_netcdf(temporary, engine="h5netcdf", format="NETCDF4", encoding=encoding)
+            write_netcdf(made, temporary, encoding)
     return path
+
+
+def _on_map(product: Product) -> Product:
+    """Return a product on a map."""
+    rows, cols = product.estimate.shape[:2]
+    lookup = lookup_of(product.metadata, (rows, cols))
+    arrays: dict[str, Any] = {
+        name: lookup.gather(np.asarray(getattr(product, name))) for name in ("estimate", "std")
+    }
+    if product.flags is not None:
+        found = lookup.gather(np.asarray(product.flags, dtype=np.float32))
+        arrays["flags"] = np.where(np.isfinite(found), found, 1).astype(np.int8)
+    metadata = lookup.metadata(product.metadata)
+    settings = {**product.settings, "ortho": lookup.source}
+    return replace(product, **arrays, independent_std=None, metadata=metadata, settings=settings)
 
 
 def check(dims: tuple[str, ...], path: Path) -> None:
@@ -205,6 +233,8 @@ def check(dims: tuple[str, ...], path: Path) -> None:
             f"{path}: products cannot be written with suffix {path.suffix!r}. It must be one of "
             f"{', '.join(SUFFIXES)}."
         )
+    if suffix == ".tif" and dims[0] == "region":
+        raise ValueError(f"{path}: values of regions are no map. It must be .csv, .nc or .zarr.")
     if suffix == ".csv" and dims[0] != "region":
         raise ValueError(f"{path}: only values of regions can be written as .csv.")
 

@@ -5,10 +5,14 @@ Nothing is fetched unless the user names an address: files that point elsewhere 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
+
+from sigmacube.io.places import address_of
 
 __all__ = ["gdal_name", "is_address", "opened_hdf5", "suffix_of"]
 
@@ -31,7 +35,7 @@ def is_address(place: str | Path) -> bool:
     >>> is_address("https://host/cube.tif"), is_address("data/cube.tif")
     (True, False)
     """
-    return "://" in str(place)
+    return address_of(place) is not None
 
 
 def suffix_of(address: str) -> str:
@@ -65,17 +69,21 @@ def opened_hdf5(place: str | Path) -> Iterator[Any]:
     """Open an HDF5 file on a disk or at an address; only the parts that are read are fetched."""
     import h5py
 
-    if not is_address(place):
-        with h5py.File(place, "r") as file:
-            yield file
+    if is_address(place):
+        yield _fetched(str(place), os.getpid())
         return
-    with _fetching(str(place)) as stream, h5py.File(stream, "r") as file:
+    with h5py.File(place, "r") as file:
         yield file
 
 
-@contextmanager
-def _fetching(address: str) -> Iterator[Any]:
-    """Yield the bytes of an address as a file that can be sought in."""
+@lru_cache(maxsize=4)
+def _fetched(address: str, process: int) -> Any:
+    """Return the HDF5 file at an address, which stays open so that nothing is fetched twice.
+
+    ``process`` keeps what one process has opened from being used in another.
+    """
+    import h5py
+
     try:
         import fsspec
 
@@ -89,10 +97,8 @@ def _fetching(address: str) -> Iterator[Any]:
         raise ValueError(f"{address}: {error}.") from None
     try:
         stream = system.open(path, "rb", block_size=_BLOCK, cache_type="blockcache")
-    except FileNotFoundError:
-        raise FileNotFoundError(f"{address}: no such file.") from None
     except Exception as error:  # each file system raises its own kinds
-        reason = " ".join(str(error).split()) or type(error).__name__
+        cause = error.__cause__ or error
+        reason = " ".join(str(cause).split()) or type(cause).__name__
         raise ValueError(f"{address}: cannot be read ({reason}).") from None
-    with stream:
-        yield stream
+    return h5py.File(stream, "r")

@@ -23,6 +23,8 @@ import numpy as np
 from sigmacube.core.card import Card, size_of, span_of
 from sigmacube.core.windows import Axis
 from sigmacube.error_correlation import window_sides
+from sigmacube.io.places import local_path
+from sigmacube.io.untrusted import check_plain, guarded, reading
 
 if TYPE_CHECKING:
     from sigmacube.core.errors import ErrorModel
@@ -90,8 +92,8 @@ class ResultFile(Card):
         closing: ExitStack | None = None,
     ) -> None:
         self.name, self.about, self.cubes = name, about, cubes
-        self.shape, self.chunks, self._load = shape, chunks, load
-        self.correlation = correlation
+        self.shape, self.chunks, self._load = shape, chunks, guarded(name, load)
+        self.correlation = None if correlation is None else guarded(name, correlation)
         self.errors = errors
         self._closing = closing or ExitStack()
         self._kept: OrderedDict[Any, np.ndarray] = OrderedDict()
@@ -129,7 +131,8 @@ class ResultFile(Card):
     @cached_property
     def error_model(self) -> ErrorModel | None:
         """Covariances of the errors, read on first use; None where they were not kept."""
-        return self.about.error_model if self.errors is None else self.errors.read()
+        with reading(self.name):
+            return self.about.error_model if self.errors is None else self.errors.read()
 
     def known_errors(self) -> StoredErrors:
         """Return the stored error model, or say that there is none."""
@@ -182,10 +185,12 @@ class ResultFile(Card):
             The part, and the pixel of the whole scene that it starts at.
         """
         errors = self.known_errors()
-        down, across = errors.span(rows, cols)
+        with reading(self.name):
+            down, across = errors.span(rows, cols)
+            model = errors.read(rows, cols)
         read = {name: _native(self.block(name, slice(*down), slice(*across)))
                 for name in ("estimate", "std")}  # fmt: skip
-        part = self._result(read, errors.read(rows, cols))
+        part = self._result(read, model)
         return replace(part, filled_bands=self.filled_bands), (down[0], across[0])
 
     def empty(self) -> DenoisedCube:
@@ -206,7 +211,8 @@ class ResultFile(Card):
     def bytes_in_memory(self) -> float:
         """Return what the whole result takes in memory while a product is made of it."""
         rows, cols, bands = self.shape
-        return self.known_errors().bytes_in_memory() + 24.0 * rows * cols * bands
+        with reading(self.name):
+            return self.known_errors().bytes_in_memory() + 24.0 * rows * cols * bands
 
     def strips(self) -> Iterator[slice]:
         """Yield rows that are looked at together."""
@@ -381,15 +387,40 @@ def open_result(source: DenoisedCube | str | Path) -> ResultFile:
         return _in_memory(source)
     from sigmacube.io import writer_of
 
-    path = Path(source)
+    path = local_path(source)
+    check_plain(path)
     if not path.exists():
         raise FileNotFoundError(f"{path}: no such file.")
-    try:
+    with reading(path):
         opened: ResultFile = writer_of(path, "no result has the suffix {suffix}").open(path)
-        return opened
-    except ValueError as error:
-        text = str(error)
-        raise ValueError(text if text.startswith(str(path.parent)) else f"{path}: {text}") from None
+        try:
+            _check(opened)
+        except BaseException:
+            opened.close()
+            raise
+    return opened
+
+
+def _check(opened: ResultFile) -> None:
+    """Refuse a result whose parts do not fit each other: the file is damaged."""
+    about, (rows, cols, bands) = opened.about, opened.shape
+    noise, ranks = np.asarray(about.noise), np.asarray(about.ranks)
+    ratio = np.asarray(about.residual_ratio)
+    rules = {
+        "cubes of numbers": min(rows, cols, bands) > 0 and about.estimate.dtype.kind in "iuf"
+        and (about.std is None or about.std.dtype.kind in "iuf"),
+        "a noise of numbers, one per band or a covariance": noise.dtype.kind in "iuf"
+        and noise.shape in ((), (bands,), (bands, bands)),
+        "one rank per window": ranks.dtype.kind in "iuf" and ranks.ndim in (2, 3)
+        and ranks.size > 0 and ratio.dtype.kind in "iuf" and ratio.shape == ranks.shape,
+        "one wavelength per band": about.wavelengths is None
+        or np.shape(about.wavelengths) == (bands,),
+        "one factor per pixel": about.noise_scale is None
+        or np.shape(about.noise_scale) == (rows, cols),
+    }  # fmt: skip
+    for rule, holds in rules.items():
+        if not holds:
+            raise ValueError(f"damaged: a result of {rows} x {cols} x {bands} needs {rule}.")
 
 
 def _in_memory(result: DenoisedCube) -> ResultFile:

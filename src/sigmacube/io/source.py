@@ -78,6 +78,20 @@ class Source(Card):
                 f"{self.path}: values of type {self.stored_dtype} are not supported. "
                 "They must be real integers or floats."
             )
+        self._check_scaling()
+
+    def _check_scaling(self) -> None:
+        """Refuse factors that no value survives."""
+        for what, given in (("scale factor", self.scale), ("offset", self.offset)):
+            values = np.asarray(0.0 if given is None else given, dtype=np.float64)
+            with np.errstate(over="ignore", under="ignore"):
+                kept = values.astype(self.dtype)
+            lost = ~np.isfinite(kept) | ((kept == 0) & (what == "scale factor"))
+            if given is not None and lost.any():
+                raise ValueError(
+                    f"{self.path}: invalid {what} {values[lost].flat[0]}. It must be finite"
+                    f"{' and not 0' if what == 'scale factor' else ''}, as {self.dtype}."
+                )
 
     @property
     def dtype(self) -> np.dtype:
@@ -188,11 +202,12 @@ class Source(Card):
     def _physical(self, stored: np.ndarray) -> np.ndarray:
         if self.scale is None and self.offset is None:
             return stored
-        values = stored.astype(self.dtype)
-        if self.scale is not None:
-            values *= np.asarray(self.scale, dtype=self.dtype)
-        if self.offset is not None:
-            values += np.asarray(self.offset, dtype=self.dtype)
+        with np.errstate(all="ignore"):  # what leaves the type's range is not valid
+            values = stored.astype(self.dtype)
+            if self.scale is not None:
+                values *= np.asarray(self.scale, dtype=self.dtype)
+            if self.offset is not None:
+                values += np.asarray(self.offset, dtype=self.dtype)
         if self.nodata is not None:
             values[~self._has_data(stored)] = np.nan
         return values

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -52,6 +52,8 @@ _FACTORS = {
     "metre": "1000000000",
 }
 _WAVENUMBERS = ("wavenumber", "cm-1", "cm^-1", "1/cm")
+#: Powers of ten that doubles hold, with room for a change of units.
+_MAX_EXPONENT = 140
 _UNSTATED = ("", "unknown", "none", "unitless", "1")
 
 
@@ -67,9 +69,10 @@ def numbers(items: Sequence[Any], what: str) -> list[Decimal]:
     for item in items:
         try:
             number = Decimal(item.strip()) if isinstance(item, str) else Decimal(float(item))
-        except (InvalidOperation, TypeError, ValueError):
+        except (ArithmeticError, TypeError, ValueError):
             raise ValueError(f"Invalid {what} {item!r}. It must be a number.") from None
-        if not number.is_finite():
+        # Beyond the range of doubles it would become infinite, or zero, later on.
+        if not number.is_finite() or (number and abs(number.adjusted()) > _MAX_EXPONENT):
             raise ValueError(f"Invalid {what} {item!r}. It must be a finite number.")
         found.append(number)
     return found

@@ -83,7 +83,9 @@ def _variable(path: Path, name: str, array: Any) -> Variable:
             reason = " ".join(str(error).split()) or type(error).__name__
             raise ValueError(f"{path}: {name} cannot be read ({reason}).") from None
 
-    return Variable(name, tuple(array.shape), dtype, load, tuple(dims or ()), attrs)
+    named = tuple(dims) if isinstance(dims, list | tuple) else ()
+    known = tuple(dim if isinstance(dim, str) else None for dim in named)
+    return Variable(name, tuple(array.shape), dtype, load, known, attrs)
 
 
 def _decoded(text: str) -> float | None:

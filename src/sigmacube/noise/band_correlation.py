@@ -38,7 +38,8 @@ def correlation_by_lag(covariance: np.ndarray, positions: np.ndarray) -> np.ndar
     array([1.  , 0.5 , 0.25])
     """
     std = np.sqrt(np.diag(covariance))
-    correlation = covariance / np.outer(std, std)
+    both = np.outer(std, std)
+    correlation = np.divide(covariance, both, out=np.eye(len(std)), where=both > 0)
     distance = np.abs(np.subtract.outer(positions, positions))
     near = distance <= LAGS
     sums = np.bincount(distance[near], correlation[near], minlength=LAGS + 1)

@@ -11,7 +11,9 @@ import numpy as np
 
 from sigmacube.core.card import Card, spread_of
 from sigmacube.core.parallel import ParallelMap, parallel
+from sigmacube.core.tables import load
 from sigmacube.core.validity import valid_parts
+from sigmacube.noise import ESTIMATORS
 from sigmacube.noise.band_correlation import LAGS, correlation_matrix
 from sigmacube.noise.band_screen import BandScreen, screen_bands
 from sigmacube.noise.differences import (
@@ -24,9 +26,8 @@ from sigmacube.noise.residual import fewer_components, residual_noise
 from sigmacube.noise.sample import NoiseSample
 from sigmacube.noise.signal_noise import SignalNoise
 
-__all__ = ["ESTIMATORS", "NoiseEstimate", "estimate_noise", "fit_noise", "spatial_warning"]
+__all__ = ["NoiseEstimate", "estimate_noise", "fit_noise", "spatial_warning"]
 
-ESTIMATORS = ("regression", "differences", "residual")
 DEFAULT = "differences+residual"
 # Correlations between bands below this are left out: a diagonal is simpler and does not differ.
 CORRELATED = 0.05
@@ -38,6 +39,12 @@ ROUNDING = 1e-6
 NOMINAL = 1e-3
 # Correlation of neighbouring pixels' noise that the user is told of.
 SPATIALLY_CORRELATED = 0.05
+
+# Correlation between bands by distance, where there is none.
+INDEPENDENT = np.eye(1, LAGS + 1)[0]
+
+Found = tuple[np.ndarray | SignalNoise, DifferencesNoise | None]
+"""Noise of the usable bands, and what differences say where they were looked at."""
 
 log = logging.getLogger("sigmacube")
 
@@ -187,8 +194,11 @@ def fit_noise(
     usable = bands[screen.usable]
     sample = NoiseSample.create(values, usable, _unsaturated(spectra, valid, screen))
     with parallel(workers) as run:
-        model, found = _estimate(sample, method, run)
-    part = NoiseEstimate(model, method or DEFAULT, found.spatial_lag1, found.by_lag, screen)
+        model, found = (
+            by_both(sample, run) if method is None else load(ESTIMATORS[method])(sample, run)
+        )
+    lag1, by_lag = (np.nan, INDEPENDENT) if found is None else (found.spatial_lag1, found.by_lag)
+    part = NoiseEstimate(model, method or DEFAULT, lag1, by_lag, screen)
     estimate = _on_all_bands(part, sample, bands, spectra[valid], values.shape[2])
     log.info(estimate.describe())
     if estimate.spatial_lag1 > SPATIALLY_CORRELATED:
@@ -196,31 +206,41 @@ def fit_noise(
     return estimate
 
 
-def _estimate(
-    sample: NoiseSample, method: str | None, run: ParallelMap
-) -> tuple[np.ndarray | SignalNoise, DifferencesNoise]:
-    """Return the noise of the usable bands, and what differences say if they were looked at."""
-    independent = np.eye(1, LAGS + 1)[0]
-    if method == "regression":
-        std = regression_noise(sample.spectra)
-        return std, DifferencesNoise(std, independent, np.nan)
+def by_regression(sample: NoiseSample, run: ParallelMap) -> Found:
+    """Estimate the noise by what other bands do not predict of a band."""
+    return regression_noise(sample.spectra), None
+
+
+def by_residual(sample: NoiseSample, run: ParallelMap) -> Found:
+    """Estimate the noise by what a first denoising removes."""
+    return residual_noise(sample, _rough_noise(sample), run, signal_dependent=False), None
+
+
+def by_differences(sample: NoiseSample, run: ParallelMap) -> Found:
+    """Estimate the noise, with its correlation between bands, by differences of neighbours."""
+    found, correlation = _differences(sample, _rough_noise(sample), run)
+    return _covariance(found.std, correlation), found
+
+
+def by_both(sample: NoiseSample, run: ParallelMap) -> Found:
+    """Take the correlation of bands from differences, level and growth from the residual."""
     rough = _rough_noise(sample)
-    if method == "residual":
-        settled = residual_noise(sample, rough, run, signal_dependent=False)
-        return settled, DifferencesNoise(rough, independent, np.nan)
-    found = differences_noise(sample, rough)
-    correlation = None
-    if np.max(np.abs(found.by_lag[1:])) >= CORRELATED:
-        correlation = correlation_matrix(found.by_lag, sample.positions)
-        if not fewer_components(sample, found.std, correlation, run):
-            correlation = None
-    if correlation is None:
-        found = found._replace(by_lag=independent)
-    if method == "differences":
-        return _covariance(found.std, correlation), found
+    found, correlation = _differences(sample, rough, run)
     start = np.maximum(found.std, rough)
     model = residual_noise(sample, start, run, correlation=correlation)
     return model if isinstance(model, SignalNoise) else _covariance(model, correlation), found
+
+
+def _differences(
+    sample: NoiseSample, rough: np.ndarray, run: ParallelMap
+) -> tuple[DifferencesNoise, np.ndarray | None]:
+    """Return what differences say, and the correlation of bands; None where it is not needed."""
+    found = differences_noise(sample, rough)
+    if np.max(np.abs(found.by_lag[1:])) >= CORRELATED:
+        correlation = correlation_matrix(found.by_lag, sample.positions)
+        if fewer_components(sample, found.std, correlation, run):
+            return found, correlation
+    return found._replace(by_lag=INDEPENDENT), None
 
 
 def _covariance(std: np.ndarray, correlation: np.ndarray | None) -> np.ndarray:

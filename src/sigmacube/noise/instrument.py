@@ -20,12 +20,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from sigmacube.noise import ESTIMATORS
 from sigmacube.noise.signal_noise import SignalNoise
 
 if TYPE_CHECKING:
     from sigmacube.noise.estimation import NoiseEstimate
 
-__all__ = ["DarkNoise", "InstrumentNoise", "file_numbers", "file_wavelengths", "noise_of"]
+__all__ = [
+    "DarkNoise",
+    "InstrumentNoise",
+    "file_numbers",
+    "file_wavelengths",
+    "noise_of",
+    "radiance_factor",
+]
 
 #: Step of the slope, as a share of the signal.
 _STEP = 1e-4
@@ -37,7 +45,6 @@ _UNITS = {
     "mwm2srnm": 0.1,
     "wm2srnm": 100.0,
 }
-ESTIMATORS = ("regression", "differences", "residual")
 
 
 @dataclass(frozen=True, eq=False)
@@ -260,7 +267,7 @@ def noise_of(
     values = file_numbers(path, bands)
     if values is not None:
         return values
-    return InstrumentNoise.read(path, wavelengths).in_units(_factor(path, metadata))
+    return InstrumentNoise.read(path, wavelengths).in_units(radiance_factor(str(path), metadata))
 
 
 def _fitting(noise: InstrumentNoise, bands: int) -> InstrumentNoise:
@@ -299,7 +306,7 @@ def file_numbers(path: Path, bands: int) -> np.ndarray | None:
     )
 
 
-def _factor(path: Path, metadata: Mapping[str, Any]) -> float:
+def radiance_factor(path: str, metadata: Mapping[str, Any]) -> float:
     """Return what makes the cube's values the radiance that noise files are about."""
     units = str(metadata.get("units") or "").strip()
     words = f"{metadata.get('standard_name', '')} {metadata.get('name', '')}".lower()

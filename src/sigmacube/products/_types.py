@@ -132,17 +132,29 @@ class Product(Card):
         return plots.product(self, level=level)
 
     def labelled(self) -> Product:
-        """Return the product with `DataArray`s in the place of plain arrays."""
+        """Return the product with `DataArray` objects in the place of plain arrays."""
         from sigmacube.io import product
 
         arrays: dict[str, Any] = product.labelled_arrays(self)
         return replace(self, **arrays)
 
-    def save(self, path: str | Path, *, overwrite: bool = False) -> Path:
-        """Write the product as .nc, .zarr, or .csv for regions."""
+    def save(self, path: str | Path, *, overwrite: bool = False, ortho: bool = False) -> Path:
+        """Write the product as .nc, .zarr, .tif (a map), or .csv for regions.
+
+        Parameters
+        ----------
+        path
+            The suffix decides the format. A ``.tif`` holds values and σ as its bands, or as a pair
+            of files where there are several bands, each with a style for QGIS.
+        overwrite
+            Whether an existing output may be replaced.
+        ortho
+            Whether to put a scene in sensor geometry (EMIT, PRISMA) on a map: nearest neighbour,
+            nothing is averaged.
+        """
         from sigmacube.io import product
 
-        return product.write(self, path, overwrite=overwrite)
+        return product.write(self, path, overwrite=overwrite, ortho=ortho)
 
 
 def keeps_labels(

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 __all__ = ["Place"]
 
 
@@ -27,6 +29,9 @@ class Place:
     """Whether x and y are longitude and latitude in degrees."""
     name: str = ""
     """Of the coordinate system, where it is known."""
+    positions: tuple[np.ndarray, np.ndarray] | None = None
+    """(row, col) longitude and latitude of a scene in sensor geometry; ``transform`` is then the
+    map that comes nearest to them."""
 
     @classmethod
     def of(cls, metadata: Mapping[str, Any]) -> Place | None:
@@ -39,7 +44,13 @@ class Place:
         'lat 49.95000°, lon 9.05000° (EPSG:4326)'
         >>> Place.of({}) is None
         True
+        >>> lat, lon = 50 - 0.1 * np.mgrid[:3, :4]
+        >>> Place.of({"location": {"lat": lat, "lon": lon}}).text(1, 2)
+        'lat 49.90000°, lon 49.80000°'
         """
+        location = metadata.get("location") or {}
+        if "lat" in location and "lon" in location:
+            return cls._swath(np.asarray(location["lat"]), np.asarray(location["lon"]))
         numbers = metadata.get("transform")
         if numbers is None or len(numbers) != 6:
             return None
@@ -49,8 +60,25 @@ class Place:
         geographic = wkt.lstrip().upper().startswith(("GEOGCS", "GEOGCRS", "GEODCRS"))
         return cls((a, b, c, d, e, f), geographic, f"EPSG:{codes[-1]}" if codes else "")
 
+    @classmethod
+    def _swath(cls, lat: np.ndarray, lon: np.ndarray) -> Place | None:
+        """Return the place of a scene in sensor geometry."""
+        known = (np.abs(lat) <= 90) & (np.abs(lon) <= 360)
+        if np.count_nonzero(known) < 3:
+            return None
+        grid = np.indices(lat.shape) + 0.5
+        down, across = grid[0][known], grid[1][known]
+        table = np.column_stack([across, down, np.ones(len(down))])
+        (a, b, c), (d, e, f) = (
+            np.linalg.lstsq(table, values[known], rcond=None)[0].tolist() for values in (lon, lat)
+        )
+        return cls((a, b, c, d, e, f), True, "", (lon, lat))
+
     def at(self, row: float, col: float) -> tuple[float, float]:
         """Return x and y of the centre of a pixel."""
+        if self.positions is not None:
+            here = round(row), round(col)
+            return float(self.positions[0][here]), float(self.positions[1][here])
         a, b, c, d, e, f = self.transform
         across, down = col + 0.5, row + 0.5
         return a * across + b * down + c, d * across + e * down + f

@@ -19,6 +19,7 @@ from sigmacube.io.cf import REFERENCES
 from sigmacube.io.observed import block_of, find_observed, open_observed, picture_of
 from sigmacube.io.result_file import ResultFile, open_result
 from sigmacube.io.source import Source
+from sigmacube.io.untrusted import check_plain
 from sigmacube.show import plots
 from sigmacube.show.key_figures import (
     caveats_of,
@@ -114,9 +115,10 @@ def _coverage(given: Any) -> dict[float, float] | None:
     if given is None:
         return None
     if isinstance(given, str | Path):
+        check_plain(Path(given))
         try:
             given = json.loads(Path(given).read_text(encoding="utf-8"))
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise ValueError(f"{given}: no JSON ({error}).") from None
     if isinstance(given, Mapping):
         given = given.get("coverage", given)

@@ -4,62 +4,95 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import re
 import signal
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from typing import Any
 
 from sigmacube.core.parallel import default_workers
-from sigmacube.tiles.job import compute_tile
 
-__all__ = ["check_execution", "run_tiles"]
+__all__ = ["Execution", "run_tiles"]
 
-Done = Callable[[int], None]
+Work = Callable[[int], Any]
+"""Computes the tile of a number; other processes must be able to load it."""
+Done = Callable[[Any], None]
+"""Takes what was computed."""
 #: How often a tile is handed to Dask, which itself gives up after the loss of four workers.
 ROUNDS = 3
 #: Seconds without any worker after which a run on a cluster ends, and between looks at it.
 PATIENCE = 120.0
 POLL = 0.1
+#: What Dask can be reached by; anything else it would try for a long time.
+_SCHEDULER = re.compile(r"(tcp|tls|ws|wss|ucx|ucxx)://[^\s/]+:\d{1,5}/?|inproc://\S+")
 
 
-def check_execution(mode: str, scheduler: str | None, workers: int | None) -> int:
-    """Return the number of workers, having checked who is to do the work."""
-    if mode not in ("threads", "processes"):
-        raise ValueError(f"Invalid mode {mode!r}. It must be one of 'threads', 'processes'.")
-    if workers is not None and workers < 1:
-        raise ValueError(f"Invalid workers {workers}. There must be at least one.")
-    if scheduler is not None:
-        _distributed()
-        if scheduler != "local" and "://" not in scheduler:
-            raise ValueError(
-                f"Invalid scheduler {scheduler!r}. It must be an address such as "
-                "tcp://host:8786, or 'local'."
-            )
-    return default_workers() if workers is None else workers
+@dataclass(frozen=True)
+class Execution:
+    """Who computes tiles: this process one by one, other processes, or workers of Dask."""
+
+    mode: str = "threads"
+    """``"threads"``: one tile at a time, in this process; ``"processes"``: one for each worker."""
+    workers: int = 1
+    scheduler: str | None = None
+    """Address of a Dask scheduler, or ``"local"``; it takes the place of ``mode``."""
+
+    @classmethod
+    def create(cls, mode: str, workers: int | None, scheduler: str | None = None) -> Execution:
+        """Check who is to do the work; as many workers as processors by default."""
+        if mode not in ("threads", "processes"):
+            raise ValueError(f"Invalid mode {mode!r}. It must be one of 'threads', 'processes'.")
+        if workers is not None and workers < 1:
+            raise ValueError(f"Invalid workers {workers}. There must be at least one.")
+        if scheduler is not None:
+            _distributed()
+            if scheduler != "local" and not _SCHEDULER.fullmatch(scheduler):
+                raise ValueError(
+                    f"Invalid scheduler {scheduler!r}. It must be an address such as "
+                    "tcp://host:8786, or 'local'."
+                )
+        return cls(mode, default_workers() if workers is None else workers, scheduler)
+
+    @property
+    def here(self) -> bool:
+        """Whether this process computes all tiles itself."""
+        return self.scheduler is None and (self.mode == "threads" or self.workers == 1)
+
+    @property
+    def threads(self) -> int:
+        """Threads that solve a tile together."""
+        return self.workers if self.here else 1
+
+    @property
+    def at_once(self) -> int:
+        """How many tiles are in the memory of this machine at a time."""
+        return 1 if self.here or self.scheduler not in (None, "local") else self.workers
+
+    def within(self, memory: float, least: float) -> Execution:
+        """Return itself, or threads on one tile where processes would not find ``least`` each."""
+        fits = self.at_once == 1 or self.scheduler is not None or memory >= self.at_once * least
+        return self if fits else replace(self, mode="threads")
 
 
-def run_tiles(
-    place: str,
-    numbers: Iterable[int],
-    *,
-    mode: str,
-    workers: int,
-    scheduler: str | None,
-    done: Done,
-) -> None:
-    """Compute tiles of the run in a folder; ``done(number)`` as each of them is recorded."""
-    if scheduler is not None:
-        _by_dask(place, list(numbers), workers, scheduler, done)
-    elif mode == "threads" or workers == 1:
-        for number in numbers:  # one tile in memory at a time, its window rows in parallel
-            done(compute_tile(place, number, workers))
+def run_tiles(work: Work, numbers: Iterable[int], how: Execution, done: Done) -> None:
+    """Compute tiles in any order; ``done`` takes what ``work`` made of each, in this process.
+
+    The one loop over tiles: denoising, the hold-out check and products differ in what they do with
+    a tile, and in nothing else.
+    """
+    if how.scheduler is not None:
+        _by_dask(work, list(numbers), how.workers, how.scheduler, done)
+    elif how.here:
+        for number in numbers:
+            done(work(number))
     else:
-        _by_processes(place, list(numbers), workers, done)
+        _by_processes(work, list(numbers), how.workers, done)
 
 
-def _by_processes(place: str, numbers: list[int], workers: int, done: Done) -> None:
+def _by_processes(work: Work, numbers: list[int], workers: int, done: Done) -> None:
     from concurrent.futures import ProcessPoolExecutor, as_completed
     from concurrent.futures.process import BrokenProcessPool
 
@@ -67,7 +100,8 @@ def _by_processes(place: str, numbers: list[int], workers: int, done: Done) -> N
     context = multiprocessing.get_context("spawn")
     pool = ProcessPoolExecutor(min(workers, max(len(numbers), 1)), context, _begin_worker)
     try:
-        futures = [pool.submit(compute_tile, place, number) for number in numbers]
+        with _uninterrupted():
+            futures = [pool.submit(work, number) for number in numbers]
         for future in as_completed(futures):
             done(future.result())
     except BrokenProcessPool:
@@ -80,6 +114,19 @@ def _by_processes(place: str, numbers: list[int], workers: int, done: Done) -> N
         raise
     finally:
         pool.shutdown(cancel_futures=True)
+
+
+@contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Put Ctrl-C off while worker processes start: they inherit it blocked until they ignore it."""
+    if not hasattr(signal, "pthread_sigmask"):  # pragma: no cover - not on Windows
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _begin_worker() -> None:
@@ -117,7 +164,7 @@ def _client(scheduler: str, workers: int) -> Iterator[Any]:
     if scheduler != "local":
         try:
             client = distributed.Client(scheduler, timeout="20s", set_as_default=False)
-        except OSError:
+        except (OSError, ValueError):
             raise ConnectionError(f"{scheduler}: no Dask scheduler answers there.") from None
         with client:
             yield client
@@ -131,14 +178,14 @@ def _client(scheduler: str, workers: int) -> Iterator[Any]:
         yield client
 
 
-def _by_dask(place: str, numbers: list[int], workers: int, scheduler: str, done: Done) -> None:
-    """Submit one task per tile: two short arguments in, a number out.
+def _by_dask(work: Work, numbers: list[int], workers: int, scheduler: str, done: Done) -> None:
+    """Submit one task per tile.
 
     A worker that goes away takes no result with it: Dask gives its tile to another one.
     """
     with _client(scheduler, workers) as client:
         for _ in range(ROUNDS):
-            numbers = _dask_round(client, place, numbers, done)
+            numbers = _dask_round(client, work, numbers, done)
             if not numbers:
                 return
     raise RuntimeError(
@@ -147,12 +194,12 @@ def _by_dask(place: str, numbers: list[int], workers: int, scheduler: str, done:
     )
 
 
-def _dask_round(client: Any, place: str, numbers: list[int], done: Done) -> list[int]:
+def _dask_round(client: Any, work: Work, numbers: list[int], done: Done) -> list[int]:
     """Compute tiles; return those that Dask gave up after it had lost several workers on them."""
     from distributed import as_completed
     from distributed.scheduler import KilledWorker
 
-    futures = client.map(_computed, [place] * len(numbers), numbers, pure=False)
+    futures = client.map(work, numbers, pure=False)
     number_of = dict(zip((future.key for future in futures), numbers, strict=True))
     ready = as_completed(futures, loop=client.loop)
     lost, seen = [], time.monotonic()
@@ -176,7 +223,3 @@ def _dask_round(client: Any, place: str, numbers: list[int], done: Done) -> list
     finally:
         client.cancel(futures)
     return lost
-
-
-def _computed(place: str, number: int) -> int:
-    return compute_tile(place, number, 1)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from sigmacube.io.places import address_of
 from sigmacube.tiles.faults import passing
 
 __all__ = ["Folder", "is_address"]
@@ -23,7 +24,7 @@ def is_address(place: str | Path) -> bool:
     >>> is_address("s3://bucket/cube.zarr"), is_address("data/cube.zarr")
     (True, False)
     """
-    return "://" in str(place)
+    return address_of(place) is not None
 
 
 @dataclass(frozen=True)

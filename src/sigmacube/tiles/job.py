@@ -10,8 +10,9 @@ from __future__ import annotations
 import io as bytes_io
 import json
 import zlib
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Any
 
@@ -26,6 +27,7 @@ from sigmacube.pipeline import denoise_region
 from sigmacube.settings import Settings
 from sigmacube.survey import Survey
 from sigmacube.tiles.faults import passing
+from sigmacube.tiles.figures import tile_figures
 from sigmacube.tiles.folder import Folder
 from sigmacube.tiles.plan import Tile, TileGrid
 from sigmacube.tiles.window_factors import file_name, tile_factors
@@ -62,13 +64,15 @@ class Job:
     @cached_property
     def settings(self) -> Settings:
         """How windows are solved."""
-        return Settings.from_dict(self.run["options"])
+        with self.intact():
+            return Settings.from_dict(self.run["options"])
 
     @cached_property
     def source(self) -> Source:
         """The input."""
         found = self.folder.read("mask.npz")
-        mask = None if found is None else from_npz(found)["mask"]
+        with self.intact():
+            mask = None if found is None else from_npz(found)["mask"]
         place = self.run["input"]
         try:
             return io.open_source(place, mask=mask, **self.run["reading"])
@@ -80,17 +84,36 @@ class Job:
         content = self.folder.read("survey.npz")
         if content is None:
             raise FileNotFoundError(f"{self.folder.place}: the survey is missing.")
-        return from_npz(content)
+        with self.intact():
+            return from_npz(content)
+
+    @contextmanager
+    def intact(self) -> Iterator[None]:
+        """Say that the state of the run is damaged, whatever the damage led to."""
+        try:
+            yield
+        except (MemoryError, OSError):
+            raise
+        except Exception as error:  # a damaged archive raises many kinds
+            if str(error).startswith(f"{self.folder.place}:"):
+                raise
+            reason = " ".join(str(error).split()) or type(error).__name__
+            raise ValueError(
+                f"{self.folder.place}: the state of the run is damaged ({reason}). --overwrite "
+                "starts anew."
+            ) from error
 
     @cached_property
     def survey(self) -> Survey:
         """What is known of the whole scene."""
-        return Survey.from_arrays(self._stored, self.settings)
+        with self.intact():
+            return Survey.from_arrays(self._stored, self.settings)
 
     @cached_property
     def tiles(self) -> TileGrid:
         """The tiles."""
-        rows, cols = (int(side) for side in self._stored["tile"])
+        with self.intact():
+            rows, cols = (int(side) for side in self._stored["tile"])
         return TileGrid.create(self.survey.shape, (rows, cols))
 
     @property
@@ -113,8 +136,9 @@ class Job:
         """The stored cubes, by what they hold: estimate, std."""
         from sigmacube.io.zarr import library
 
-        root = library().open_group(self.store, mode="r+")
-        return {what: root[name] for what, name in self.names.items()}
+        with self.intact():
+            root = library().open_group(self.store, mode="r+")
+            return {what: root[name] for what, name in self.names.items()}
 
     @property
     def names(self) -> dict[str, str]:
@@ -129,9 +153,7 @@ class Job:
 
     def write(self, tile: Tile, part: Region) -> list[int]:
         """Write a tile's cubes to the store; return their checksums."""
-        nothing = np.broadcast_to(np.int8(0), part.estimate.shape)
-        rejected = nothing if part.left_out is None else part.left_out
-        cubes = {"estimate": part.estimate, "std": part.std, "rejected": rejected}
+        cubes = {"estimate": part.estimate, "std": part.std, "rejected": _aside(self, part)}
         sums = []
         for number, (what, array) in enumerate(self.arrays.items()):
             cube = np.moveaxis(np.asarray(cubes[what]), 2, 0)
@@ -165,8 +187,8 @@ class Job:
         """
         records = {}
         for name in self.folder.names("tiles"):
-            number = int(name.partition(".")[0])
-            record = self._record(number)
+            number = int(name.partition(".")[0]) if name[:6].isdigit() else len(self.tiles)
+            record = self._record(number) if number < len(self.tiles) else None
             if record is not None and (not check or self._is_stored(self.tiles[number], record)):
                 records[number] = record
         return records
@@ -175,11 +197,13 @@ class Job:
         content = self.folder.read(f"tiles/{number:06d}.npz")
         try:
             return None if content is None else from_npz(content)
-        except (ValueError, OSError, EOFError, KeyError, zlib.error):
+        except Exception:  # a damaged archive raises many kinds; the tile is done again
             return None
 
     def _is_stored(self, tile: Tile, record: Mapping[str, np.ndarray]) -> bool:
-        sums = record["checksums"].tolist()
+        sums = record["checksums"].tolist() if "checksums" in record else []
+        if len(sums) != len(self.names) or not {"ranks", "residual_ratio"} <= record.keys():
+            return False
         for array, expected in zip(self.arrays.values(), sums, strict=True):
             try:
                 values = np.ascontiguousarray(array[(slice(None), *tile.slices)])
@@ -190,12 +214,24 @@ class Job:
         if not self.keeps_factors:
             return True
         content = self.folder.read(file_name(tile.number))
-        return content is not None and zlib.crc32(content) == record["factors"][0]
+        known = record.get("factors")
+        return content is not None and known is not None and zlib.crc32(content) == known[0]
 
 
 @lru_cache(maxsize=1)
 def _job(place: str, text: bytes) -> Job:
-    return Job(Folder(place), json.loads(text))
+    job = Job(Folder(place), {})
+    with job.intact():
+        run = json.loads(text)
+        missing = sorted(_RUN - set(run))
+        if missing:
+            raise ValueError(f"run.json lacks {missing[0]}")
+        return replace(job, run=run)
+
+
+#: What `run.json` states.
+_RUN = {"options", "reading", "input", "stamp", "address", "name", "dims", "dtype", "keep_factors",
+        "tile"}  # fmt: skip
 
 
 def open_job(place: str) -> Job:
@@ -207,7 +243,7 @@ def open_job(place: str) -> Job:
     return _job(place, text)
 
 
-def compute_tile(place: str, number: int, threads: int = 1) -> int:
+def compute_tile(place: str, threads: int, number: int) -> int:
     """Compute one tile of the run in a folder, write it, and record that it is done.
 
     Returns
@@ -228,12 +264,21 @@ def compute_tile(place: str, number: int, threads: int = 1) -> int:
     record = {
         "checksums": np.array(sums, dtype=np.int64),
         **_own_windows(job, tile, part),
+        **tile_figures(part.estimate, part.std, part.noise_std, _aside(job, part)),
         **job.write_factors(tile, part),
     }
     passing("manifest-before")
     job.folder.write(f"tiles/{number:06d}.npz", to_npz(record), "manifest-during")
     passing("manifest-after")
     return number
+
+
+def _aside(job: Job, part: Region) -> np.ndarray | None:
+    """Return the elements that were set aside; None where the solver does not do so."""
+    if "rejected" not in job.names:
+        return None
+    nothing = np.broadcast_to(np.False_, part.estimate.shape)
+    return nothing if part.left_out is None else part.left_out
 
 
 def _own_windows(job: Job, tile: Tile, part: Region) -> dict[str, np.ndarray]:

@@ -8,17 +8,20 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sigmacube.core.windows import BLOCK, Axis, WindowGrid
+from sigmacube.core.windows import BLOCK, WindowGrid
+from sigmacube.estimators import estimator
 from sigmacube.survey import Survey
 
 __all__ = [
     "Tile",
     "TileGrid",
     "choose_tile",
+    "as_size",
+    "check_memory",
     "largest_tile",
     "parse_memory",
     "parse_tile",
-    "peak_memory",
+    "smallest_tile_bytes",
 ]
 
 #: What the interpreter, the libraries and their buffers take, measured; bytes.
@@ -44,6 +47,17 @@ def parse_memory(text: str | int | float) -> float:
         raise ValueError(f"Invalid memory {text!r}. It must be a size such as 2GB or 500MB.")
     power = " kmgt".index(found[2] or " ")
     return float(found[1]) * (1024.0**power if found[3] else _UNITS[found[2]])
+
+
+def check_memory(memory: str | float) -> float:
+    """Return bytes; refuse what not even the interpreter fits in, before anything is read."""
+    size = parse_memory(memory)
+    if size <= BASELINE:
+        raise ValueError(
+            f"Invalid memory {as_size(size)}. It must be at least {as_size(BASELINE, up=True)} for "
+            "the program itself, and more for a tile of the scene; give a size such as 500MB."
+        )
+    return size
 
 
 def parse_tile(text: str | int | tuple[int, int]) -> tuple[int, int]:
@@ -157,58 +171,6 @@ def _with_chunk(side: int) -> tuple[int, int]:
     return side + -side % 64, 64
 
 
-def peak_memory(
-    survey: Survey, rank: int, tile: tuple[int, int], itemsize: int, keep_factors: bool = False
-) -> float:
-    """Return the bytes that solving one tile takes at most, without the interpreter.
-
-    Parameters
-    ----------
-    survey
-        What is known of the scene.
-    rank
-        Components that a window keeps.
-    tile
-        (rows, cols).
-    itemsize
-        Bytes per value of the input.
-    keep_factors
-        Whether the tile also writes the factors of its windows.
-    """
-    grid, bands = survey.grid, survey.grid.cube_shape[2]
-    sides = [_extent(axis, side) for axis, side in zip((grid.rows, grid.cols), tile, strict=True)]
-    pixels, windows = sides[0][0] * sides[1][0], sides[0][1] * sides[1][1] * grid.shape[2]
-    window = grid.rows.size * grid.cols.size
-    source = pixels * survey.shape[2] * (itemsize + 1)
-    white = pixels * bands * 8
-    factors = windows * rank * (window + grid.bands.size) * 8
-    solving = source + white + 2 * factors
-    block = [_extent(axis, 1) for axis in (grid.rows, grid.cols)]
-    in_block = min(block[0][1], sides[0][1]) * min(block[1][1], sides[1][1]) * grid.shape[2]
-    lines = (grid.rows.reach + 1) * (2 * grid.cols.reach + 1)
-    pairs = in_block * lines * (rank**2 + bands) * 4
-    copies = in_block * (rank * (2 * window + 4 * grid.bands.size) * 8 + 7 * window * 8)
-    combining = source + factors + pixels * bands * 12 + pairs + copies
-    output = tile[0] * tile[1] * survey.shape[2] * 16
-    writing = factors * 5 / 2 + windows * window * 12 + copies if keep_factors else 0.0
-    return max(solving, combining, writing) + output
-
-
-def expected_rank(survey: Survey) -> int:
-    """Return the rank that most windows will not exceed, to plan memory with."""
-    if isinstance(survey.settings.rank, int):
-        return survey.settings.rank
-    smaller = min(survey.grid.rows.size * survey.grid.cols.size, survey.grid.bands.size)
-    return max(smaller // 8, min(smaller, 10))
-
-
-def _extent(axis: Axis, side: int) -> tuple[int, int]:
-    """Return the pixels and windows that a tile needs along an axis, wherever it lies."""
-    block = max(BLOCK * axis.size // axis.step, 1) * axis.step
-    span = min(-(-side // block) * block + 2 * (axis.size - 1), axis.length)
-    return span, min((span - axis.size) // axis.step + 2, len(axis))
-
-
 def choose_tile(
     survey: Survey,
     itemsize: int,
@@ -217,13 +179,25 @@ def choose_tile(
     keep_factors: bool = False,
 ) -> tuple[int, int]:
     """Return the largest tile, nearly square, that ``workers`` can solve in ``memory`` bytes."""
-    rank = expected_rank(survey)
+    chosen = estimator(survey.settings)
 
     def needs(tile: tuple[int, int]) -> float:
-        return peak_memory(survey, rank, tile, itemsize, keep_factors)
+        return chosen.tile_bytes(survey, tile, itemsize, keep_factors)
 
-    told = f"{rank} with {workers} workers" if workers > 1 else str(rank)
-    return largest_tile(survey.grid, needs, memory, workers, f"rank {told}")
+    several = f" and {workers} workers" if workers > 1 else ""
+    return largest_tile(survey.grid, needs, memory, workers, several)
+
+
+def smallest_tile_bytes(survey: Survey, itemsize: int, keep_factors: bool = False) -> float:
+    """Return what a process needs to solve the smallest tile, the interpreter included."""
+    tile = _blocks(survey.grid)
+    return BASELINE + estimator(survey.settings).tile_bytes(survey, tile, itemsize, keep_factors)
+
+
+def _blocks(grid: WindowGrid) -> tuple[int, int]:
+    """Return the sides of the smallest tile: the blocks that windows are combined in."""
+    rows, cols = (max(BLOCK * a.size // a.step, 1) * a.step for a in (grid.rows, grid.cols))
+    return rows, cols
 
 
 def largest_tile(
@@ -248,7 +222,7 @@ def largest_tile(
     told
         What an error says beside the windows.
     """
-    blocks = [max(BLOCK * a.size // a.step, 1) * a.step for a in (grid.rows, grid.cols)]
+    blocks = _blocks(grid)
     most = [-(-a.length // b) for a, b in zip((grid.rows, grid.cols), blocks, strict=True)]
     budget = memory / workers - BASELINE
 
@@ -259,8 +233,8 @@ def largest_tile(
     if needs(sides(counts)) > budget:
         least = (needs(sides(counts)) + BASELINE) * workers
         raise ValueError(
-            f"Invalid memory {_size(memory)}. It must be at least {_size(least)} for windows of "
-            f"{'x'.join(map(str, grid.window))} and {told}."
+            f"Invalid memory {as_size(memory)}. It must be at least {as_size(least, up=True)} for "
+            f"windows of {'x'.join(map(str, grid.window))}{told}."
         )
     while True:
         options = [
@@ -274,12 +248,18 @@ def largest_tile(
         counts = larger
 
 
-def _size(size: float) -> str:
-    """Return bytes as text, rounded up so that it is enough when given back.
+def as_size(size: float, *, up: bool = False) -> str:
+    """Return bytes as text; rounded ``up`` it is enough when given back.
 
     Examples
     --------
-    >>> _size(612_345_678)
-    '613MB'
+    >>> as_size(612_345_678, up=True), as_size(4), as_size(2e10)
+    ('613MB', '4 bytes', '20.0GB')
     """
-    return f"{np.ceil(size / 1e6):.0f}MB" if size < 1e10 else f"{np.ceil(size / 1e8) / 10:.1f}GB"
+    for least, unit in ((1e10, "GB"), (1e6, "MB"), (1e3, "kB")):
+        if size >= least:
+            scale = {"GB": 1e9, "MB": 1e6, "kB": 1e3}[unit]
+            digits = 1 if unit == "GB" else 0
+            told = np.ceil(size / scale * 10**digits) / 10**digits if up else size / scale
+            return f"{told:.{digits}f}{unit}"
+    return f"{size:g} bytes"

@@ -29,6 +29,7 @@ from sigmacube.products._indices import MOST_REFLECTANCE, TOLERANCE_NM, Index
 from sigmacube.products._means import means
 from sigmacube.products._supports import Supports
 from sigmacube.result import DenoisedCube
+from sigmacube.tiles.execute import Execution, run_tiles
 from sigmacube.tiles.plan import largest_tile, parse_memory, parse_tile
 from sigmacube.tiles.run import DEFAULT_MEMORY
 
@@ -56,6 +57,7 @@ def product_file(
     tile: str | int | tuple[int, int] | None = None,
     workers: int | None = None,
     overwrite: bool = False,
+    ortho: bool = False,
     progress: Progress | None = None,
 ) -> Product:
     """Make a product of a result in a file, in bounded memory, and write it.
@@ -68,7 +70,7 @@ def product_file(
     source
         Result that was written with its window factors, .nc or .zarr.
     output
-        Where to write the product, .nc or .zarr.
+        Where to write the product, .nc, .zarr or .tif.
     index
         An index or an expression, see `sigmacube.products.index`.
     centres, fwhm
@@ -85,6 +87,8 @@ def product_file(
         Threads; the number of processors by default.
     overwrite
         Whether an existing output may be replaced.
+    ortho
+        Whether to put a scene in sensor geometry on a map, nearest neighbour.
     progress
         Called as ``progress(done, total)``, in tiles.
 
@@ -118,13 +122,13 @@ def product_file(
             budget = parse_memory(DEFAULT_MEMORY if memory is None else memory)
             count = _covariances(opened, index, centres)
             needs = partial(product_memory, opened, count)
-            sides = largest_tile(grid, needs, budget, told=f"{count} covariances")
+            sides = largest_tile(grid, needs, budget, told=f" and {count} covariances")
         if tile is not None:
             sides = parse_tile(tile)
         store = output.with_name(f".{output.name}.{secrets.token_hex(4)}.partial.zarr")
         try:
             made = _fill(opened, store, make, list(_places(opened, sides, aggregate)), progress)
-            made.save(output, overwrite=overwrite)
+            made.save(output, overwrite=overwrite, ortho=ortho)
             return _sampled(made)
         finally:
             remove(store)
@@ -273,8 +277,14 @@ def _fill(
     root = library().open_group(store, mode="w")
     shape = tuple(max(place.target[axis].stop for place in places) for axis in (0, 1))
     arrays: dict[str, Any] = {}
-    for number, place in enumerate(places):
-        made = make(*opened.part(place.rows, place.cols), place)
+    last: list[Product] = []
+
+    def work(number: int) -> tuple[int, Product]:
+        place = places[number]
+        return number, make(*opened.part(place.rows, place.cols), place)
+
+    def put(done: tuple[int, Product]) -> None:
+        number, made = done
         for name in ("estimate", "std", "flags"):
             values = getattr(made, name)
             if name not in arrays:
@@ -283,11 +293,14 @@ def _fill(
                 arrays[name] = root.create_array(
                     name, shape=(*shape, *depth), dtype=values.dtype, chunks=chunks
                 )
-            arrays[name][place.target] = values
+            arrays[name][places[number].target] = values
+        last[:] = [made]
         if progress is not None:
             progress(number + 1, len(places))
+
+    run_tiles(work, range(len(places)), Execution(), put)
     lazy = {name: da.from_zarr(array) for name, array in arrays.items()}
-    return replace(made, independent_std=None, **lazy)
+    return replace(last[0], independent_std=None, **lazy)
 
 
 def _sampled(made: Product) -> Product:

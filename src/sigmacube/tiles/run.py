@@ -7,6 +7,7 @@ import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,21 +16,29 @@ import numpy as np
 from sigmacube import io
 from sigmacube._version import __version__
 from sigmacube.core.parallel import parallel
-from sigmacube.core.progress import Progress
+from sigmacube.core.progress import Progress, phase
 from sigmacube.estimators import estimator
 from sigmacube.io import cf
 from sigmacube.io.atomic import check_not_input
+from sigmacube.io.places import local_path
 from sigmacube.io.source import Source
 from sigmacube.io.watch import check_unchanged, digesting, stamp
 from sigmacube.pipeline import survey_scene
 from sigmacube.settings import Settings, takes_settings
-from sigmacube.survey import Survey, find_presence
-from sigmacube.tiles.execute import check_execution, run_tiles
+from sigmacube.survey import Survey, find_presence, settle_noise
+from sigmacube.tiles.execute import Execution, run_tiles
 from sigmacube.tiles.faults import passing
+from sigmacube.tiles.figures import Figures, gathered
 from sigmacube.tiles.finish import create_arrays, window_maps, write_output
 from sigmacube.tiles.folder import Folder, is_address
-from sigmacube.tiles.job import Job, open_job, to_npz
-from sigmacube.tiles.plan import choose_tile, parse_memory, parse_tile
+from sigmacube.tiles.job import Job, compute_tile, open_job, to_npz
+from sigmacube.tiles.plan import (
+    check_memory,
+    choose_tile,
+    parse_memory,
+    parse_tile,
+    smallest_tile_bytes,
+)
 
 __all__ = ["Outcome", "denoise_file", "run_folder"]
 
@@ -58,6 +67,8 @@ class Outcome:
     """Size of the window factors before compression, where they were kept."""
     bands: np.ndarray | None = None
     """Indices of the bands that hold data."""
+    figures: Figures | None = None
+    """σ, gaps and outliers, for a summary."""
 
 
 @takes_settings
@@ -147,14 +158,15 @@ def denoise_file(
         raise ValueError("Invalid solver: tiles of files need a solver by its name.")
     if keep_factors:
         check_keeps_factors(output, chosen.uncertainty)
-    count = check_execution(mode, scheduler, workers)
-    budget = None if memory is None else parse_memory(memory)
+    how = Execution.create(mode, workers, scheduler)
+    budget = None if memory is None else check_memory(memory)
     wanted = None if tile is None else parse_tile(tile)
     place, output = _absolute(source), _absolute(output)
     _check_inputs(output, place, chosen)
     folder = Folder(run_folder(output))
-    reading = dict(reading or {})
+    reading = {k: v.absolute() if isinstance(v, Path) else v for k, v in (reading or {}).items()}
     opened = io.open_source(place, mask=mask, **reading)
+    chosen = chosen.fitted(opened.shape)
     settings = _settings(opened, output, chosen, noise, dtype, wanted)
     settings |= {"input": place, "reading": _plain(reading), "mask": _mask_digest(mask)}
     settings["keep_factors"] = keep_factors
@@ -163,14 +175,14 @@ def denoise_file(
         return Outcome(output)
     with folder.locked():
         job = _begin(folder, settings, mask) if begin else _again(folder, settings, opened)
-        at_once = count if mode == "processes" and scheduler in (None, "local") else 1
         try:
-            _prepare(job, noise, wanted, budget, count, at_once)
+            how = _prepare(job, noise, wanted, budget, how, progress)
         except BaseException:
             if folder.read("survey.npz") is None:  # nothing that could be gone on with
                 _close(folder)
             raise
-        computed = _tiles(job, mode=mode, workers=count, scheduler=scheduler, progress=progress)
+        computed = _tiles(job, how, progress)
+        phase(progress, "Writing the output")
         write_output(job, output)
         outcome = _outcome(job, output, computed)
     _close(folder)
@@ -199,11 +211,12 @@ def _outcome(job: Job, output: str, computed: int) -> Outcome:
         maps["residual_ratio"],
         kept,
         job.survey.bands,
+        gathered(records.values()),
     )
 
 
 def _absolute(place: str | Path) -> str:
-    return str(place) if is_address(place) else os.path.abspath(place)
+    return str(place) if is_address(place) else os.path.abspath(local_path(place))
 
 
 def run_folder(output: str) -> str:
@@ -377,45 +390,58 @@ def _prepare(
     noise: Any,
     tile: tuple[int, int] | None,
     memory: float | None,
-    threads: int,
-    at_once: int,
-) -> None:
-    """Survey the scene, choose the tiles and make the store, unless that has been done."""
+    how: Execution,
+    progress: Progress | None,
+) -> Execution:
+    """Survey the scene, choose the tiles and make the store, unless that has been done.
+
+    Returns who is to compute the tiles: threads where memory is short for several processes.
+    """
     if job.folder.read("survey.npz") is None:
         passing("survey-before")
-        source = job.source
         digest = hashlib.blake2b(digest_size=20)
-        with parallel(threads) as run:
-            presence = find_presence(digesting(source, digest))
-            survey = survey_scene(
-                source, noise, job.settings, run, presence=presence, workers=threads
-            )
+        survey = _survey(job, noise, digest, how.workers, progress)
         if tile is None or memory is not None:
             budget = parse_memory(DEFAULT_MEMORY) if memory is None else memory
-            fitting = _fitting_tile(job, survey, budget, at_once)
+            how, fitting = _fitting_tile(job, survey, budget, how)
             tile = tile or fitting
-        check_unchanged(source, job.run["stamp"])
+        check_unchanged(job.source, job.run["stamp"])
         job.store_survey(survey, tile, digest.hexdigest())
         passing("survey-after")
     if job.folder.read("created") is None:
         create_arrays(job)
         job.folder.write("created", b"")
         passing("arrays-after")
+    return how
 
 
-def _fitting_tile(job: Job, survey: Survey, memory: float, at_once: int) -> tuple[int, int]:
-    itemsize = job.source.dtype.itemsize
-    return choose_tile(survey, itemsize, memory, at_once, job.keeps_factors)
+def _survey(job: Job, noise: Any, digest: Any, threads: int, progress: Progress | None) -> Survey:
+    """Look at the whole scene: what is there, its noise, and what the estimator learns."""
+    source, settings = job.source, job.settings
+    presence = find_presence(digesting(source, digest), phase(progress, "Reading the scene"))
+    phase(progress, "Estimating the noise")
+    settled = settle_noise(source, noise, settings, workers=threads)
+    phase(progress, "Surveying the scene")
+    with parallel(threads) as run:
+        return survey_scene(source, settled, settings, run, presence=presence)
 
 
-def _tiles(
-    job: Job, *, mode: str, workers: int, scheduler: str | None, progress: Progress | None
-) -> int:
+def _fitting_tile(
+    job: Job, survey: Survey, memory: float, how: Execution
+) -> tuple[Execution, tuple[int, int]]:
+    """Return who computes tiles within some memory, and the size of these."""
+    itemsize, kept = job.source.dtype.itemsize, job.keeps_factors
+    how = how.within(memory, smallest_tile_bytes(survey, itemsize, kept))
+    return how, choose_tile(survey, itemsize, memory, how.at_once, kept)
+
+
+def _tiles(job: Job, how: Execution, progress: Progress | None) -> int:
     """Compute the tiles that are not done; return how many they were."""
     finished = set(job.finished(check=True))
     total = job.survey.grid.shape[0] * job.survey.grid.shape[1]
     moved = sum(_windows(job, number) for number in finished)
     todo = [number for number in range(len(job.tiles)) if number not in finished]
+    phase(progress, "Denoising tiles")
 
     def done(number: int) -> None:
         nonlocal moved
@@ -424,9 +450,7 @@ def _tiles(
             progress(moved, total)
 
     try:
-        run_tiles(
-            job.folder.place, todo, mode=mode, workers=workers, scheduler=scheduler, done=done
-        )
+        run_tiles(partial(compute_tile, job.folder.place, how.threads), todo, how, done)
     except OSError as error:
         if error.errno is None or isinstance(error, FileNotFoundError | ConnectionError):
             raise

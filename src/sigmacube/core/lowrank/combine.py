@@ -73,7 +73,11 @@ def combine(
         Of the variance, so that its array can serve as the standard deviation's.
     """
     grid = factors.grid
-    out = _empty(grid, uncertainty, dtype)
+    shape, cells = grid.cube_shape, len(grid.bands.count)
+    out = Combined(np.empty(shape), None, None)
+    if uncertainty:
+        variance, noise_variance = np.empty(shape, dtype), np.zeros((*shape[:2], cells))
+        out = Combined(out.estimate, variance, noise_variance)
     exact = uncertainty and overlap == "exact"
     for block in grid.blocks() if blocks is None else blocks:
         part, here = factors.select(*block.windows(grid)), block.within(grid.origin)
@@ -85,13 +89,6 @@ def combine(
         if lacking is not None:
             out = _corrected(out, here, lacking.of(block.within(part.grid.origin)), grid)
     return out
-
-
-def _empty(grid: WindowGrid, uncertainty: bool, dtype: np.dtype | type) -> Combined:
-    shape, cells = grid.cube_shape, len(grid.bands.count)
-    if not uncertainty:
-        return Combined(np.empty(shape), None, None)
-    return Combined(np.empty(shape), np.empty(shape, dtype), np.zeros((*shape[:2], cells)))
 
 
 def _fill(
@@ -180,6 +177,8 @@ class CellWindows:
     factors: Factors
     windows: Windows
     """Rows, band windows and columns of the windows over the cell."""
+    layer: Windows
+    """The same in arrays that hold the band windows of the cell alone."""
     shape: tuple[int, int]
     """Rows and columns of the cell."""
     left: np.ndarray
@@ -207,6 +206,7 @@ class CellWindows:
         return cls(
             factors,
             windows,
+            (rows.windows, slice(0, counts[1]), cols.windows),
             (shape[0], shape[1]),
             left.reshape(-1, rank, n_pixels),
             share.reshape(-1, n_pixels),
@@ -221,12 +221,6 @@ class CellWindows:
         found = array[self.windows]
         return found.reshape(len(self.shares), *found.shape[3:])
 
-    @property
-    def _in_layer(self) -> Windows:
-        """Rows, band windows and columns in arrays that hold the band windows of the cell alone."""
-        rows, bands, cols = self.windows
-        return rows, slice(0, bands.stop - bands.start), cols
-
     def mean(self, output: np.ndarray) -> np.ndarray:
         """Return the weighted mean Σ w_a U_a d_a V_aᵀ of the windows, over the noise, (p, n).
 
@@ -235,12 +229,12 @@ class CellWindows:
         rank = self.left.shape[1]
         pixels = self.left * self._of(self.factors.singular_values)[:, :rank, None]
         pixels *= self.shares[:, None]
-        rows = output[self._in_layer][..., :rank, :].reshape(-1, output.shape[-1])
+        rows = output[self.layer][..., :rank, :].reshape(-1, output.shape[-1])
         return pixels.reshape(len(rows), -1).T @ rows
 
     def variance(self, pairs: Pairs) -> np.ndarray:
         """Return Σ_ab w_a w_b cov_ab, (p, n): pixels are functionals with x_a = w_a e_u."""
-        windows, w = self._in_layer, self.shares.astype(PRECISION)
+        windows, w = self.layer, self.shares.astype(PRECISION)
         scale = pairs.influence[windows].reshape(len(w), -1)[:, : self.left.shape[1]]
         u = np.multiply(self.left[:, : scale.shape[1]], scale[..., None], dtype=PRECISION)
         a = np.einsum("wrp,wrp->wp", u, u)
@@ -252,7 +246,7 @@ class CellWindows:
 
     def ratio_variance(self, output: np.ndarray) -> np.ndarray:
         """Return the paper's Σ_ab w_a w_b η_ab σ_a σ_b with σ² = a_u + b_v, (p, n)."""
-        v = output[self._in_layer].reshape(len(self.shares), *output.shape[3:])
+        v = output[self.layer].reshape(len(self.shares), *output.shape[3:])
         a = np.einsum("wrp,wrp->wp", self.left, self.left)
         b = np.einsum("wrn,wrn->wn", v, v)
         std = np.sqrt(a[..., None] + b[:, None]) * self.shares[..., None]

@@ -9,7 +9,7 @@ from functools import cached_property
 
 import numpy as np
 
-from sigmacube.core.errors import SpectralCovariance, Weights
+from sigmacube.core.errors import NEGLIGIBLE, SpectralCovariance, Weights
 from sigmacube.core.lowrank.covariance import band_covariance, region_terms, support_covariance
 from sigmacube.core.lowrank.factors import Factors
 from sigmacube.core.lowrank.functionals import Crop, draw_errors, functional_covariance
@@ -18,9 +18,6 @@ from sigmacube.core.stored import ModelArrays
 from sigmacube.core.windows import Span, WindowGrid
 
 __all__ = ["LowRankErrors", "mean_gap_factor"]
-
-# Directions whose eigenvalue is below this share of the largest are left out of the low-rank form.
-NEGLIGIBLE = 1e-10
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,14 +12,13 @@ from sigmacube.core.lowrank.patch_variance import near_edge_inflation
 from sigmacube.core.lowrank.solvers.base import PatchSolution
 from sigmacube.core.parallel import ParallelMap
 from sigmacube.core.rank import count_signal, noise_edge
+from sigmacube.core.tables import WEIGHTINGS, load
 from sigmacube.core.whitening import Noise
 from sigmacube.core.windows import WindowGrid
 
 __all__ = ["Factors", "Selection", "known_bands"]
 
-# Windows overlap so much that their errors are nearly the same noise seen through different
-# subspaces; the best mean leans on the best windows, more than inverse variances would. The fourth
-# power of the precision was the best of those tried (decision record 0003), see `pixel_weights`.
+# Sums of squares that windows leave of a spectrum differ by so much without a reason.
 MISFIT_MARGIN = 15.0
 # Fewer kept elements of a band than this multiple of the rank do not tell what the band is.
 ELEMENTS_PER_COMPONENT = 1.5
@@ -126,7 +125,7 @@ class Factors:
     finite_noise: bool = True
     """Whether components near and below the noise edge are corrected for."""
     weighting: str = "precision"
-    """``"precision"`` or ``"uniform"``."""
+    """A row of `WEIGHTINGS`."""
     stored_weights: np.ndarray | None = None
     """Weights that were saved with a result, which then need not be derived again."""
     selection: Selection | None = None
@@ -328,13 +327,8 @@ class Factors:
         """(I, K, J, rows, cols) weight of every window at each of its pixels, not normalised."""
         if self.stored_weights is not None:
             return self.stored_weights
-        if self.weighting == "uniform":
-            return np.ones((*self.left.shape[:3], *self.left.shape[4:]))
-        a = self.signal_leverage
-        b = np.maximum(self.n_signal, 1)[..., None, None] / self.grid.bands.size
-        variance = a + b - a * b + self.noise_power[..., None, None]
-        variance += self.misfit
-        return 1 / np.square(np.square(variance))  # the power of a float takes ten times as long
+        weights: np.ndarray = load(WEIGHTINGS[self.weighting])(self)
+        return weights
 
     @cached_property
     def shares(self) -> list[np.ndarray]:

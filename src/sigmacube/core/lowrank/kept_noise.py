@@ -16,11 +16,13 @@ import numpy as np
 from sigmacube.core.lowrank.factors import Factors
 from sigmacube.core.lowrank.pairs import PRECISION, pair_products
 from sigmacube.core.parallel import ParallelMap
-from sigmacube.core.windows import BLOCK, Span, WindowGrid
+from sigmacube.core.windows import Span, WindowGrid
 
 __all__ = ["NoiseCorrelation", "pool_noise_correlation", "sampled_regions"]
 
 SAMPLED_ROWS = 8
+# Windows side by side that noise is pooled over, along an axis.
+POOLED = 8
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,11 +67,12 @@ def pool_noise_correlation(parts: Iterable[Factors], run: ParallelMap) -> NoiseC
 def sampled_regions(grid: WindowGrid) -> list[tuple[Span, Span]]:
     """Return the windows, as (first, stop) of rows and columns, that noise is pooled over.
 
-    The whole of an axis no longer than a block; else half a block at its start, middle and end.
+    The whole of an axis no longer than ``POOLED`` windows side by side; else half of that at its
+    start, middle and end.
     """
     ends = []
     for axis in (grid.rows, grid.cols):
-        n, block = len(axis), BLOCK * axis.size // axis.step
+        n, block = len(axis), POOLED * axis.size // axis.step
         if n <= block:
             ends.append([(0, n)])
         else:

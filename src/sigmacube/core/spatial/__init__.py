@@ -5,9 +5,9 @@
 
 from sigmacube.core.spatial.errors import SpatialErrors
 from sigmacube.core.spatial.geometry import Block, Box
-from sigmacube.core.spatial.model import RiskTable, SpatialModel
 from sigmacube.core.spatial.region import SpatialPart, smooth_region
-from sigmacube.core.spatial.survey import survey
+from sigmacube.core.spatial.survey import SpatialModel, survey
+from sigmacube.core.spatial.views import RiskTable
 
 __all__ = ["survey", "smooth_region", "SpatialModel", "SpatialPart", "SpatialErrors", "RiskTable",
            "Block", "Box"]  # fmt: skip

@@ -16,14 +16,25 @@ import numpy as np
 
 from sigmacube.core.spatial.geometry import Box
 from sigmacube.core.spatial.smoothing import Run
-from sigmacube.core.spatial.supports import functional_features, support_shares
-from sigmacube.core.spatial.transform import inverse
-from sigmacube.core.spatial.variance import variance_along
-from sigmacube.core.spatial.views import View, merged, pixel_sum
+from sigmacube.core.spatial.views import (
+    View,
+    error_sample,
+    functional_features,
+    merged,
+    support_shares,
+    variance_along,
+)
 
 __all__ = ["SpatialErrors", "Weights"]
 
 Weights = np.ndarray | Mapping[tuple[int, int, int], float]
+
+
+def _of_unit_size(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return (n, P) rows over the power of two nearest to their largest element, and these."""
+    rows = np.asarray(rows, dtype=np.float64)
+    size = np.ldexp(1.0, np.frexp(np.abs(rows).max(axis=1, initial=0.0))[1])
+    return rows / size[:, None], size
 
 
 def _in_turn(function: object, items: object) -> list:
@@ -38,6 +49,8 @@ class SpatialErrors:
     """Where the region lies in the scene."""
     basis: np.ndarray
     """(P, k) B."""
+    gain: np.ndarray
+    """(k,) what the variance along each direction of B is multiplied by."""
     views: list[View]
     """Windows that the error is seen through."""
     loading: np.ndarray
@@ -69,7 +82,7 @@ class SpatialErrors:
         sparse = []
         for i, weight in enumerate(weights):
             pixels, spectra, alone = self._rows_of(weight)
-            inside[i][pixels] = spectra @ self.basis
+            inside[i][pixels] = (spectra @ self.basis) * np.sqrt(self.gain)
             beyond = spectra - (spectra @ self.basis) @ self.basis.T
             loads[i] = self.loading[pixels].T @ beyond
             sparse.append((pixels, spectra @ self.basis, beyond, alone))
@@ -138,6 +151,7 @@ class SpatialErrors:
             V = view.directions[window].astype(np.float64)
             part = (along - flat[:, None])[:, None, :] * V
             inside += np.einsum("pkr,plr->kl", part, V) + flat.sum() * np.eye(k)
+        inside *= np.sqrt(np.outer(self.gain, self.gain))
         inside += np.sum(weights**2 * self.own_inside) * np.eye(k)
         beyond = np.sum(np.einsum("yx,yxk->k", weights, self.loading) ** 2)
         beyond += np.sum(weights**2 * self.own_outside)
@@ -160,9 +174,11 @@ class SpatialErrors:
         self, first: np.ndarray, second: np.ndarray, run: Run = _in_turn
     ) -> np.ndarray:
         """Return (row, col, n) covariances of combinations (n, P) of bands at every pixel."""
-        a, b = (np.asarray(rows, dtype=np.float64) for rows in (first, second))
+        # Powers of two are taken out, which rounds nothing: the windows' part is single precision.
+        (a, a_size), (b, b_size) = (_of_unit_size(rows) for rows in (first, second))
         a_in, b_in = a @ self.basis, b @ self.basis
-        cov = variance_along(self.views, self.box, a_in, b_in, run).astype(np.float64)
+        root = np.sqrt(self.gain)
+        cov = variance_along(self.views, self.box, a_in * root, b_in * root, run).astype(np.float64)
         both = np.einsum("nk,nk->n", a_in, b_in)
         beyond = np.einsum("np,np->n", a, b) - both
         rest = np.einsum("yxk,yxk->yx", self.loading, self.loading) + self.own_outside
@@ -170,7 +186,7 @@ class SpatialErrors:
         for r, c in np.unique(self.restored[:, :2], axis=0).tolist():
             pixel = self.spectral_covariance(r, c)
             cov[r, c] = np.einsum("np,pq,nq->n", a, pixel, b)
-        return cov
+        return cov * (a_size * b_size)
 
     def support_covariance(
         self,
@@ -189,19 +205,21 @@ class SpatialErrors:
         weights
             (row, col) weight of each pixel in its support.
         """
-        a, b = (np.asarray(rows, dtype=np.float64) for rows in (first, second))
+        # Powers of two are taken out, which rounds nothing: the windows' part is single precision.
+        (a, a_size), (b, b_size) = (_of_unit_size(rows) for rows in (first, second))
         a_in, b_in = (rows @ self.basis for rows in (a, b))
         both = np.einsum("nk,nk->n", a_in, b_in)
+        seen = np.einsum("nk,nk,k->n", a_in, b_in, self.gain)
+        a_seen, b_seen = (rows * np.sqrt(self.gain) for rows in (a_in, b_in))
         out = np.zeros((count, len(a)))
         for view, window, label, along, flat in support_shares(
             self.views, self.box, labels, weights
         ):
             used, where = np.unique(window, return_inverse=True)
-            product = np.matmul(a_in, view.directions[used]) * np.matmul(
-                b_in, view.directions[used]
-            )
+            product = np.matmul(a_seen, view.directions[used])
+            product = product * np.matmul(b_seen, view.directions[used])
             part = np.einsum("pr,pnr->pn", along - flat[:, None], product[where])
-            np.add.at(out, label, part + flat[:, None] * both)
+            np.add.at(out, label, part + flat[:, None] * seen)
         valid = labels >= 0
         index, w = labels[valid], np.asarray(weights, dtype=np.float64)[valid]
         loads = np.zeros((count, self.loading.shape[2]))
@@ -209,7 +227,8 @@ class SpatialErrors:
         rest = np.sum(loads**2, axis=1)
         rest += np.bincount(index, w**2 * self.own_outside[valid], minlength=count)
         own = np.bincount(index, w**2 * self.own_inside[valid], minlength=count)
-        return out + own[:, None] * both + rest[:, None] * (np.einsum("np,np->n", a, b) - both)
+        out += own[:, None] * both + rest[:, None] * (np.einsum("np,np->n", a, b) - both)
+        return out * (a_size * b_size)
 
     def draws(
         self, count: int, rng: np.random.Generator, rows: slice, cols: slice
@@ -217,11 +236,8 @@ class SpatialErrors:
         """Yield ``count`` samples (rows, cols, P) of the error."""
         k, bands = self.basis.shape[1], len(self.basis)
         for _ in range(count):
-            images = [_sample(view, rng) for view in self.views]
-            inside = np.stack(
-                [pixel_sum(self.views, self.box, [x[:, i] for x in images]) for i in range(k)],
-                axis=2,
-            ).astype(np.float64)
+            inside = error_sample(self.views, self.box, k, rng).astype(np.float64)
+            inside *= np.sqrt(self.gain)
             inside += np.sqrt(self.own_inside)[..., None] * rng.standard_normal(inside.shape)
             beyond = self.loading @ rng.standard_normal((k, bands))
             if self.own_outside.any():
@@ -255,21 +271,9 @@ class SpatialErrors:
             restored.append(part.restored + np.array(shift))
         views = merged([view for part in parts for view in part.views])
         loading, inside, outside = maps
-        return cls(box, parts[0].basis, views, loading, inside, outside, np.concatenate(restored))
-
-
-def _sample(view: View, rng: np.random.Generator) -> np.ndarray:
-    """Return (windows, k, rows, cols) √ω S_a^½ g, with g white."""
-    count, k, padded = view.directions.shape
-    r, c = view.side
-    along = rng.standard_normal((count, padded, r, c), dtype=np.float32) * np.sqrt(view.kept)
-    flat = rng.standard_normal((count, k, r, c), dtype=np.float32)
-    flat *= np.sqrt(view.dropped)[:, None]
-    V, Vt = view.directions, view.directions.transpose(0, 2, 1)
-    along = inverse(along).reshape(count, padded, -1)
-    flat = inverse(flat).reshape(count, k, -1)
-    image = flat + np.matmul(V, along - np.matmul(Vt, flat))
-    return image.reshape(count, k, r, c) * np.sqrt(view.weight)[:, None]
+        first = parts[0]
+        everywhere = np.concatenate(restored)
+        return cls(box, first.basis, first.gain, views, loading, inside, outside, everywhere)
 
 
 def _own_map(part: tuple, inside: np.ndarray, outside: np.ndarray) -> dict:

@@ -4,13 +4,14 @@ A window of n pixels holds z (n, k), unit noise. Its principal directions V (k, 
 edge give r images X = zV; C = Φ X Φᵀ / √N(f) are their coefficients, again of unit noise.
 
 First round: with p the mean of C² and of its 3 × 3 surroundings, h = (1 − τ/p)₊. Second round: with
-λ the squared coefficients of the first estimate, h = λ / (λ + 1). The mean of a window is kept,
+λ the squared coefficients of the first estimate, h = λ² / (λ² + 1). The mean of a window is kept,
 h = 1. The estimate of the window is x̂ = Φᵀ(√N h C)Φ Vᵀ.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -26,6 +27,9 @@ BINS = 14
 _FIRST, _LAST = math.log(0.02), math.log(200.0)
 _PER_BIN = (BINS - 2) / (_LAST - _FIRST)
 POWER = 3
+PER_WINDOW = (
+    "index", "corner", "rank", "left", "directions", "coefficients", "leverage", "classes",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,9 +59,15 @@ class Fits:
         """Return some of the windows."""
         if chosen.all():
             return self
-        names = ("index", "corner", "rank", "left", "directions", "coefficients", "leverage",
-                 "classes")  # fmt: skip
-        return replace(self, **{name: getattr(self, name)[chosen] for name in names})
+        return replace(self, **{name: getattr(self, name)[chosen] for name in PER_WINDOW})
+
+    @classmethod
+    def joined(cls, parts: Sequence[Fits]) -> Fits:
+        """Return windows of one size and padded rank as one stack."""
+        if len(parts) == 1:
+            return parts[0]
+        joint = {n: np.concatenate([getattr(p, n) for p in parts]) for n in PER_WINDOW}
+        return cls(parts[0].size, **joint)
 
     @property
     def kept(self) -> np.ndarray:
@@ -74,8 +84,13 @@ class Fits:
 
 def cut(image: np.ndarray, corner: np.ndarray, side: tuple[int, int]) -> np.ndarray:
     """Return (windows, rows, cols, k) copies of the windows at corners of an image."""
-    view = np.lib.stride_tricks.sliding_window_view(image, side, axis=(0, 1))
-    return np.ascontiguousarray(np.moveaxis(view[corner[:, 0], corner[:, 1]], 1, 3))
+    (r, c), k = side, image.shape[2]
+    down, across, along = image.strides
+    shape = (image.shape[0] - r + 1, image.shape[1] - c + 1, r, c, k)
+    view = np.lib.stride_tricks.as_strided(
+        image, shape, (down, across, down, across, along), writeable=False
+    )
+    return np.asarray(view[corner[:, 0], corner[:, 1]])
 
 
 def fit_windows(
@@ -142,8 +157,9 @@ def first_shrinkage(fits: Fits) -> np.ndarray:
 
 
 def second_shrinkage(fits: Fits, pilot: np.ndarray, noise_power: np.ndarray) -> np.ndarray:
-    """Return h = λ / (λ + 1) from the windows of a first estimate (windows, rows, cols, k)."""
+    """Return h = λ² / (λ² + 1) from the windows of a first estimate (windows, rows, cols, k)."""
     power = project(fits, pilot) ** 2 / noise_power.astype(np.float32)
+    power *= power
     return _with_mean(power / (power + 1), fits)
 
 

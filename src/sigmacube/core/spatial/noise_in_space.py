@@ -19,6 +19,8 @@ MOST_DIRECTIONS = 48
 FEWEST_DIRECTIONS = 4
 # The scatter of N(f) in units of its sampling error, above which noise is not taken for white.
 WHITE = 1.35
+# The least power of noise at any frequency, relative to the mean.
+LEAST_POWER = 1e-3
 
 
 def noise_power(
@@ -51,6 +53,8 @@ def noise_power(
         power = np.sum([part[i][0] for part in sums], axis=0)
         power = power / power.mean() if power.mean() > 0 else ones
         scatter = np.mean((power - 1) ** 2) * number / 2
+        # No frequency is free of noise, though a small or flat scene may show none at some.
+        power = np.maximum(power, LEAST_POWER)
         powers.append(power if number > 0 and scatter > WHITE else ones)
     return tuple(powers)
 

@@ -7,17 +7,22 @@ from dataclasses import dataclass
 import numpy as np
 
 from sigmacube.core.spatial.errors import SpatialErrors
-from sigmacube.core.spatial.filling import band_growth, filled, filling_boxes, less_seen
 from sigmacube.core.spatial.fit import cut
 from sigmacube.core.spatial.geometry import Block, Box, covering_box, grow
-from sigmacube.core.spatial.missing import HALO, Holes, find_holes
-from sigmacube.core.spatial.model import SpatialModel
-from sigmacube.core.spatial.risk import smooth_spread
+from sigmacube.core.spatial.missing import (
+    HALO,
+    Holes,
+    band_growth,
+    filled,
+    filling_boxes,
+    find_holes,
+    less_seen,
+)
 from sigmacube.core.spatial.smoothing import Plan, Run, Smoothed, second_round
 from sigmacube.core.spatial.subspace import project
+from sigmacube.core.spatial.survey import SpatialModel
 from sigmacube.core.spatial.unexplained import doubt, given_back, lines
-from sigmacube.core.spatial.variance import element_variance
-from sigmacube.core.spatial.views import View, look, pixel_sum, scaled, trace
+from sigmacube.core.spatial.views import View, claimed, look, scaled, variance_along
 
 __all__ = ["SpatialPart", "smooth_region"]
 
@@ -104,30 +109,45 @@ def _finish(
     run: Run,
 ) -> SpatialPart:
     """Return the part with what no window explains given back."""
-    basis, z = model.basis, data.z[core.within(data.box)]
+    basis, gain = model.basis, model.risk.gain
+    z = data.z[core.within(data.box)]
     y, kept = _read(block, core)
-    residual = y - _bands(z, model, core)
-    if kept is not None:
-        residual *= kept
-    f_in, f_out, doubted, odd = _shares(model, core, views, z - coefficients, residual, kept)
+    f_in, f_out, doubted, odd = _shares(model, core, views, z - coefficients, data, kept)
     views = scaled(views, core, 1 - f_in)
     coefficients = coefficients + f_in[..., None] * (z - coefficients)
-    estimate = _bands(coefficients, model, core) + f_out[..., None] * residual
-    loading = (z * np.sqrt(model.strength)) * np.sqrt(1 - f_out)[..., None]
+    estimate = _bands(coefficients, model, core)
+    _give_back(estimate, f_out, y, kept, z, basis)
+    loading = (coefficients * np.sqrt(model.strength)) * np.sqrt(1 - f_out)[..., None]
     beyond = np.einsum("yxk,yxk->yx", loading, loading) + f_out
-    variance = element_variance(views, core, basis, beyond, run)
-    own = f_in + doubted
-    variance += (own[..., None] * model.band_share).astype(np.float32)
+    own, share = f_in + doubted, model.band_share
+    seen = basis * np.sqrt(gain)
+    variance = variance_along(views, core, seen, seen, run, [(own, share), (beyond, 1 - share)])
+    np.maximum(variance, np.float32(1e-12), out=variance)
     if data.holes is not None:
         growth = band_growth(data.holes.part(core.within(data.box)), basis)
-        variance *= np.where(growth > 1, growth, 1)
-    left = y - estimate if kept is None else (y - estimate) * kept
-    restored = lines(left.astype(np.float32), variance)
+        variance *= np.maximum(growth, 1)
+    restored = lines(y, estimate, kept)
     at = tuple(restored.T)
     estimate[at], variance[at] = y[at], 1.0
-    errors = SpatialErrors(core, basis, views, loading, own, f_out, restored)
+    errors = SpatialErrors(core, basis, gain, views, loading, own, f_out, restored)
     listed = [(int(r) + core.top, int(c) + core.left) for r, c in np.argwhere(odd)]
     return SpatialPart(estimate, variance, *windows, listed, errors)
+
+
+def _give_back(
+    estimate: np.ndarray,
+    share: np.ndarray,
+    y: np.ndarray,
+    kept: np.ndarray | None,
+    z: np.ndarray,
+    basis: np.ndarray,
+) -> None:
+    """Add a share of what lies outside the subspace to the estimate, where there is any."""
+    at = np.nonzero(share)
+    residual = y[at] - np.matmul(z[at][:, None], basis.T)[:, 0]
+    if kept is not None:
+        residual *= kept[at]
+    estimate[at] += share[at][:, None] * residual
 
 
 def _shares(
@@ -135,21 +155,21 @@ def _shares(
     core: Box,
     views: list[View],
     inside: np.ndarray,
-    outside: np.ndarray,
+    data: _Data,
     kept: np.ndarray | None,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Return shares of the residual inside and outside B to give back, doubt, and who is listed."""
-    k, bands = inside.shape[2], outside.shape[2]
-    claimed = pixel_sum(views, core, [view.weight * trace(view) for view in views])
+    bands, k = model.basis.shape
+    claim = claimed(views, core, model.risk.gain)
     seen = np.ones(core.shape) if kept is None else kept.mean(axis=2)
-    freedom = np.maximum(k * seen - claimed, 0.5)
+    freedom = np.maximum(k * seen - claim, 0.5)
     scale, square = model.residual_scale[0], np.sum(inside**2, axis=2)
     f_in, odd = given_back(square, freedom, scale, shrink=False)
-    doubted = doubt(square, freedom, float(scale[1])) * (1 - f_in) / k
+    doubted = doubt(square, freedom, scale) * (1 - f_in) / k
     f_out = np.zeros(core.shape)
     if bands > k:
+        square = data.outside[core.within(data.box)] * ((bands - k) * seen)
         freedom = np.maximum((bands - k) * seen, 0.5)
-        square = np.sum(outside**2, axis=2)
         f_out, also = given_back(square, freedom, model.residual_scale[1], shrink=True)
         odd = odd | also
     lost = seen < 0.2
@@ -161,10 +181,11 @@ def _views(
     model: SpatialModel, plan: Plan, smoothed: Smoothed, data: _Data, wide: Box, core: Box
 ) -> list[View]:
     """Return the views of a region, scaled by the spread of windows and by what is missing."""
-    views = look(smoothed, wide, plan.sizes, model.noise_power, model.risk)
-    label = np.searchsorted(model.spread_bounds, smooth_spread(smoothed.spread))
+    views = look(smoothed, wide, plan, model.risk)
     factor = np.zeros(wide.shape)
-    factor[core.within(wide)] = model.spread_factor[label][core.within(wide)]
+    inside = core.within(wide)
+    every = model.risk.factors(smoothed.spread, claimed(views, wide, model.risk.gain))
+    factor[inside] = every[inside]
     views = scaled(views, wide, factor)
     if data.holes is None:
         return views

@@ -4,31 +4,45 @@ For an estimate x̂(z) of unit-noise data, ‖x̂ − z‖² − 1 + 2 ∂x̂/�
 whatever x̂ does: shrinkage chosen from the data, averages of windows, a second round. The derivative
 comes from one more run on z + εb with b random: b (x̂(z + εb) − x̂(z))/ε. Averaged over classes that
 do not depend on a coefficient's own noise it gives tables of the error of the *final* estimate.
+The model that the tables make is then held against the scene: by frequency as windows see it, by
+direction of the subspace, and by how much windows disagree at a pixel.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.ndimage import uniform_filter
 
-from sigmacube.core.spatial.filling import hidden_lines, less_seen
 from sigmacube.core.spatial.fit import BINS, Fits, cut, project
 from sigmacube.core.spatial.geometry import Box
-from sigmacube.core.spatial.model import RiskTable
+from sigmacube.core.spatial.missing import hidden_lines, less_seen
 from sigmacube.core.spatial.smoothing import Plan, Run, Smoothed, second_round
-from sigmacube.core.spatial.transform import N_RINGS, forward, rings
+from sigmacube.core.spatial.transform import N_RINGS, forward, inverse, rings
 from sigmacube.core.spatial.unexplained import normal_score, scale_of
-from sigmacube.core.spatial.views import chosen_windows, look, pixel_sum, scaled, trace
+from sigmacube.core.spatial.views import (
+    RiskTable,
+    View,
+    claimed,
+    error_sample,
+    look,
+    relative_spread,
+    scaled,
+    variance_along,
+    viewing,
+)
 
-__all__ = ["Trial", "factors", "hole_factor", "ordinary", "smooth_spread", "tables", "try_patch"]
+__all__ = ["Trial", "hole_factor", "measured_risk", "ordinary", "try_patch"]
 
 STEP = 0.1
 LEVELS = 4
 # Shares of pixels that bound the classes of spread: finer where windows disagree most.
 BOUNDS = np.array([0.125, 0.25, 0.375, 0.5, 0.625, 0.75, 0.85, 0.92, 0.96, 0.985])
 PRIOR = 400.0
+LEAST_GAIN, MOST_GAIN = 0.2, 5.0
+# How often the model's power by frequency is matched to the scene's, and by how much at once.
+MATCHES = 2
+LEAST_MATCH, MOST_MATCH = 0.5, 4.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,14 +53,26 @@ class Trial:
     smoothed: Smoothed
     residual: np.ndarray
     """(rows, cols, k) x̂ − z."""
-    probe: np.ndarray
-    """(rows, cols, k) b."""
-    response: np.ndarray
-    """(rows, cols, k) (x̂(z + εb) − x̂(z))/ε."""
+    error: np.ndarray
+    """(rows, cols, k) the squared error of every coefficient, without bias, by Stein's identity."""
+    windows: list[Fits]
+    """Windows that the error model looks through."""
+    coefficients: list[tuple[np.ndarray, np.ndarray]]
+    """By stack of windows, the same identity for coefficients by frequency: along kept directions
+    (windows, R, rows, cols), and summed over all k (windows, rows, cols)."""
     outside: np.ndarray
     """(rows, cols) ‖y − yBBᵀ‖²."""
     bands: int
     """P."""
+
+    @property
+    def box(self) -> Box:
+        """The patch as a scene of its own."""
+        return Box(0, self.residual.shape[0], 0, self.residual.shape[1])
+
+    def views(self, table: RiskTable) -> list[View]:
+        """Return what windows see of the error, before the factor of each pixel."""
+        return look(self.smoothed, self.box, self.plan, table)
 
 
 def try_patch(
@@ -65,14 +91,17 @@ def try_patch(
         (k,) variance of the noise along each direction of the basis.
     """
     z = y @ basis
-    outside = np.sum((y - z @ basis.T) ** 2, axis=2)
+    outside = np.einsum("yxp,yxp->yx", y, y) - np.einsum("yxk,yxk->yx", z, z)
     box = Box(0, z.shape[0], 0, z.shape[1])
     smoothed = second_round(z, box, box, plan, run)
     probe = coloured(rng, z.shape, plan)
     again = second_round(z + STEP * probe, box, box, plan, run)
     response = (again.estimate - smoothed.estimate) / STEP
-    residual = smoothed.estimate - z
-    return Trial(plan, smoothed, residual, probe * noise, response, outside, y.shape[2])
+    residual, probe = smoothed.estimate - z, probe * noise
+    error = residual**2 + 2 * probe * response - noise
+    windows = [fits for fits, _ in viewing(smoothed, plan)]
+    parts = [_by_frequency(f, (residual, probe, response), noise, plan) for f in windows]
+    return Trial(plan, smoothed, residual, error, windows, parts, outside, y.shape[2])
 
 
 def coloured(rng: np.random.Generator, shape: tuple[int, ...], plan: Plan) -> np.ndarray:
@@ -85,60 +114,70 @@ def coloured(rng: np.random.Generator, shape: tuple[int, ...], plan: Plan) -> np
     cols = np.arange(shape[1]) * (power.shape[1] / shape[1])
     full = power[np.ix_(rows.astype(int), cols.astype(int))]
     images = np.ascontiguousarray(np.moveaxis(white, 2, 0))[:, None]
-    from sigmacube.core.spatial.transform import inverse
-
     return np.moveaxis(inverse(images * np.sqrt(full / full.mean()))[:, 0], 0, 2)
 
 
-def tables(trials: list[Trial], noise: np.ndarray, size: int) -> RiskTable:
-    """Return the table of one size of window, from all patches."""
-    parts = [(trial, _viewing(trial, size)) for trial in trials]
-    left = np.concatenate([f.left for _, fits in parts for f in fits])
+def _by_frequency(
+    fits: Fits,
+    fields: tuple[np.ndarray, np.ndarray, np.ndarray],
+    noise: np.ndarray,
+    plan: Plan,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the squared error of a stack's coefficients, see `Trial.coefficients`."""
+    power = plan.noise_power[0]
+    parts = [cut(field.astype(np.float32), fits.corner, fits.side) for field in fields]
+    r, b, j = (project(fits, part) for part in parts)
+    along = np.einsum("akr,k->ar", fits.directions**2, noise)[:, :, None, None]
+    kept = ((r * r + 2 * b * j) / power - along) * fits.kept
+    r, b, j = (forward(np.ascontiguousarray(np.moveaxis(part, 3, 1))) for part in parts)
+    return kept, np.sum(r * r + 2 * b * j, axis=1) / power - noise.sum()
+
+
+def measured_risk(trials: list[Trial], k: int, run: Run) -> RiskTable:
+    """Return how large errors are, from all patches.
+
+    Weights of windows fall off towards their edges, so errors that reach across windows are seen
+    too small at low frequencies: power by ring of frequency is matched to what the scene has.
+    """
+    table, actual = _tables(trials, k)
+    for match in range(MATCHES + 1):
+        seen = [trial.views(table) for trial in trials]
+        table = replace(table, gain=_gains(trials, seen, run))
+        claims = [claimed(v, t.box, table.gain) for t, v in zip(trials, seen, strict=True)]
+        bounds, factor = _factors(trials, claims)
+        table = replace(table, bounds=bounds, factor=factor)
+        if match < MATCHES:
+            ratio = actual / np.maximum(_modelled(trials, seen, claims, table, match), 1e-12)
+            ratio = np.clip(ratio, LEAST_MATCH, MOST_MATCH)
+            kept = (table.kept.reshape(N_RINGS, BINS) * ratio[:, None]).ravel()
+            table = replace(table, kept=kept, dropped=table.dropped * ratio)
+    return table
+
+
+def _tables(trials: list[Trial], k: int) -> tuple[RiskTable, np.ndarray]:
+    """Return the tables by class of coefficient, and the squared error by ring of frequency."""
+    left = np.concatenate([f.left for trial in trials for f in trial.windows])
     levels = np.quantile(left, np.arange(1, LEVELS) / LEVELS)
     kept = np.zeros((2, N_RINGS * BINS))
-    beyond = np.zeros((2, LEVELS, N_RINGS))
-    for trial, fits in parts:
-        for group in fits:
-            _count_group(trial, group, noise, levels, kept, beyond)
-    pixels = sum(trial.residual.size for trial in trials)
-    lowest = np.sqrt(2 / pixels)
-    return RiskTable(_pooled(kept, lowest), _pooled_dropped(beyond, lowest), levels)
+    beyond = np.zeros((2, LEVELS * N_RINGS))
+    for trial in trials:
+        for fits, (risk, total) in zip(trial.windows, trial.coefficients, strict=True):
+            number = np.broadcast_to(fits.kept, risk.shape)
+            kept += _counted(fits.classes, risk, number, kept.shape[1])
+            level = np.searchsorted(levels, fits.left)[:, None, None] * N_RINGS + rings(fits.side)
+            free = np.broadcast_to((k - fits.rank)[:, None, None], total.shape)
+            beyond += _counted(level, total - risk.sum(axis=1), free, beyond.shape[1])
+    lowest = float(np.sqrt(2 / sum(trial.residual.size for trial in trials)))
+    by_ring = kept[0].reshape(N_RINGS, BINS).sum(axis=1) + beyond[0].reshape(LEVELS, -1).sum(axis=0)
+    dropped = _pooled_dropped(beyond.reshape(2, LEVELS, N_RINGS), lowest)
+    none = np.zeros(0), np.ones(1)
+    return RiskTable(_pooled(kept, lowest), dropped, levels, np.ones(k), *none), by_ring
 
 
-def _viewing(trial: Trial, size: int) -> list[Fits]:
-    fits = [f for f in trial.smoothed.fits if f.size == size]
-    chosen = [f.part(chosen_windows(f, trial.plan.sizes)) for f in fits]
-    return [f for f in chosen if len(f.rank)]
-
-
-def _count_group(
-    trial: Trial,
-    fits: Fits,
-    noise: np.ndarray,
-    levels: np.ndarray,
-    kept: np.ndarray,
-    beyond: np.ndarray,
-) -> None:
-    """Add the squared error of a group's coefficients, and their number, to the sums."""
-    power = trial.plan.noise_power[fits.size]
-    fields = [
-        cut(field.astype(np.float32), fits.corner, fits.side)
-        for field in (trial.residual, trial.probe, trial.response)
-    ]
-    r, b, j = (project(fits, field) for field in fields)
-    along = np.einsum("akr,k->ar", fits.directions**2, noise)[:, :, None, None]
-    risk = ((r * r + 2 * b * j) / power - along) * fits.kept
-    number = np.broadcast_to(fits.kept, risk.shape)
-    for row, values in zip(kept, (risk, number), strict=True):
-        row += np.bincount(fits.classes.ravel(), values.ravel().astype(float), minlength=len(row))
-    r, b, j = (forward(np.ascontiguousarray(np.moveaxis(field, 3, 1))) for field in fields)
-    total = np.sum(r * r + 2 * b * j, axis=1) / power - noise.sum() - risk.sum(axis=1)
-    level = np.searchsorted(levels, fits.left)[:, None, None] * N_RINGS + rings(fits.side)
-    free = np.broadcast_to((len(noise) - fits.rank)[:, None, None], total.shape)
-    for plane, values in zip(beyond, (total, free), strict=True):
-        plane += np.bincount(
-            level.ravel(), values.ravel().astype(float), minlength=plane.size
-        ).reshape(plane.shape)
+def _counted(label: np.ndarray, values: np.ndarray, number: np.ndarray, count: int) -> np.ndarray:
+    """Return (2, count) sums of values, and of their number, by label."""
+    flat = label.ravel()
+    return np.array([np.bincount(flat, x.ravel(), minlength=count) for x in (values, number)])
 
 
 def _pooled(sums: np.ndarray, lowest: float) -> np.ndarray:
@@ -157,64 +196,73 @@ def _pooled_dropped(sums: np.ndarray, lowest: float) -> np.ndarray:
     return np.maximum(mean, lowest)
 
 
-def smooth_spread(spread: np.ndarray) -> np.ndarray:
-    """Return the mean over 3 × 3 pixels of the spread of windows."""
-    return uniform_filter(spread.astype(np.float64), 3, mode="nearest")
+def _gains(trials: list[Trial], seen: list[list[View]], run: Run) -> np.ndarray:
+    """Return (k,) what the claimed variance along each direction of B is multiplied by.
+
+    Tables are by spatial frequency; strong directions, where borders and contrasts are, err more
+    than they say, weak ones less. Measured by the same identity, never rising from strong to weak.
+    """
+    k = trials[0].residual.shape[2]
+    actual, claim, eye = np.zeros(k), np.zeros(k), np.eye(k)
+    for trial, views in zip(trials, seen, strict=True):
+        claim += variance_along(views, trial.box, eye, eye, run).sum(axis=(0, 1), dtype=np.float64)
+        actual += trial.error.sum(axis=(0, 1))
+    ratio = actual / np.maximum(claim, 1e-12)
+    return np.clip(_rising(ratio[::-1], claim[::-1] ** 2)[::-1], LEAST_GAIN, MOST_GAIN)
 
 
-def factors(
-    trials: list[Trial], risk: tuple[RiskTable, ...], noise: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
+def _factors(trials: list[Trial], claims: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     """Return bounds of the spread of windows at a pixel, and the factor of each class.
 
     Windows know how large errors are on the whole, not where in them. Where windows disagree,
     errors are larger; how much larger is measured by the same identity, pixel by pixel. Factors
     are drawn towards their mean by their sampling error, and rise with the spread.
     """
-    actual, claimed, spread = [], [], []
-    for trial in trials:
-        claim = _claimed(trial, risk)
-        identity = trial.residual**2 + 2 * trial.probe * trial.response - noise
-        actual.append(identity.sum(axis=2).ravel())
-        claimed.append(claim.ravel())
-        spread.append(smooth_spread(trial.smoothed.spread).ravel())
-    a, c, s = (np.concatenate(x) for x in (actual, claimed, spread))
+    spread = [relative_spread(t.smoothed.spread, c) for t, c in zip(trials, claims, strict=True)]
+    a = np.concatenate([trial.error.sum(axis=2).ravel() for trial in trials])
+    c, s = (np.concatenate([part.ravel() for part in parts]) for parts in (claims, spread))
     bounds = np.unique(np.quantile(s, BOUNDS[BOUNDS * (1 - BOUNDS) * len(s) > 100]))
     label = np.searchsorted(bounds, s)
-    return bounds, _class_factors(a, c, label, len(bounds) + 1, len(noise))
+    return bounds, _class_factors(a, c, label, len(bounds) + 1)
 
 
-def _claimed(trial: Trial, risk: tuple[RiskTable, ...]) -> np.ndarray:
-    """Return (rows, cols) the squared error of k coefficients that the tables claim."""
-    rows, cols, _ = trial.residual.shape
-    box = Box(0, rows, 0, cols)
-    views = look(trial.smoothed, box, trial.plan.sizes, trial.plan.noise_power, risk)
-    return pixel_sum(views, box, [view.weight * trace(view) for view in views])
-
-
-def ordinary(
-    trials: list[Trial], risk: tuple[RiskTable, ...], factor: np.ndarray, bounds: np.ndarray
+def _modelled(
+    trials: list[Trial],
+    seen: list[list[View]],
+    claims: list[np.ndarray],
+    table: RiskTable,
+    seed: int,
 ) -> np.ndarray:
+    """Return (rings,) the squared error by ring of frequency that a draw of the model has."""
+    total = np.zeros(N_RINGS)
+    for number, (trial, views, claim) in enumerate(zip(trials, seen, claims, strict=True)):
+        rng = np.random.default_rng([9, seed, number])
+        views = scaled(views, trial.box, table.factors(trial.smoothed.spread, claim))
+        draw = error_sample(views, trial.box, len(table.gain), rng)
+        draw *= np.sqrt(table.gain).astype(np.float32)
+        for fits in trial.windows:
+            images = np.moveaxis(cut(draw, fits.corner, fits.side), 3, 1)
+            power = np.square(forward(np.ascontiguousarray(images))).sum(axis=1)
+            power /= trial.plan.noise_power[0]
+            ring = np.broadcast_to(rings(fits.side), power.shape)
+            total += np.bincount(ring.ravel(), power.ravel(), minlength=N_RINGS)
+    return total
+
+
+def ordinary(trials: list[Trial], table: RiskTable) -> np.ndarray:
     """Return (2, 3) the scale of the scores of residuals inside and outside B, see `scale_of`."""
     inside, outside = [], []
     for trial in trials:
         k = trial.residual.shape[2]
-        label = np.searchsorted(bounds, smooth_spread(trial.smoothed.spread))
-        freedom = np.maximum(k - _claimed(trial, risk) * factor[label], 0.5)
+        claim = claimed(trial.views(table), trial.box, table.gain)
+        freedom = np.maximum(k - claim * table.factors(trial.smoothed.spread, claim), 0.5)
         inside.append(normal_score(np.sum(trial.residual**2, axis=2), freedom).ravel())
         free = np.full(freedom.shape, max(trial.bands - k, 0.5))
         outside.append(normal_score(trial.outside, free).ravel())
     return np.array([scale_of(np.concatenate(scores)) for scores in (inside, outside)])
 
 
-def hole_factor(
-    trial: Trial,
-    risk: tuple[RiskTable, ...],
-    bounds: np.ndarray,
-    factor: np.ndarray,
-    noise: np.ndarray,
-    run: Run,
-) -> float:
+def hole_factor(trial: Trial, table: RiskTable, noise: np.ndarray, run: Run) -> float:
     """Return how much larger errors of pixels that were not observed are than is claimed.
 
     Some columns of a patch are hidden and filled; what was hidden is the estimate plus its error
@@ -222,27 +270,28 @@ def hole_factor(
     """
     z = trial.smoothed.estimate - trial.residual
     smoothed, share, where = hidden_lines(z, trial.plan, run)
-    box = Box(0, z.shape[0], 0, z.shape[1])
-    views = look(smoothed, box, trial.plan.sizes, trial.plan.noise_power, risk)
-    label = np.searchsorted(bounds, smooth_spread(smoothed.spread))
-    views = less_seen(scaled(views, box, factor[label]), box, share, 1.0)
-    claim = pixel_sum(views, box, [view.weight * trace(view) for view in views])[where]
+    views = look(smoothed, trial.box, trial.plan, table)
+    factor = table.factors(smoothed.spread, claimed(views, trial.box, table.gain))
+    views = less_seen(scaled(views, trial.box, factor), trial.box, share, 1.0)
+    claim = claimed(views, trial.box, table.gain)[where]
     actual = np.sum((smoothed.estimate - z)[where] ** 2, axis=1) - noise.sum()
     return float(np.clip(actual.sum() / max(claim.sum(), 1e-9), 1.0, 100.0))
 
 
 def _class_factors(
-    actual: np.ndarray, claimed: np.ndarray, label: np.ndarray, count: int, k: int
+    actual: np.ndarray, claim: np.ndarray, label: np.ndarray, count: int
 ) -> np.ndarray:
     number = np.maximum(np.bincount(label, minlength=count), 1)
-    claim = np.maximum(np.bincount(label, claimed, minlength=count) / number, 1e-12)
-    ratio = np.bincount(label, actual, minlength=count) / number / claim
-    error = np.sqrt(3 * k / number) / claim
-    overall = np.average(ratio, weights=number * claim)
+    mean = np.maximum(np.bincount(label, claim, minlength=count) / number, 1e-12)
+    ratio = np.bincount(label, actual, minlength=count) / number / mean
+    error = actual.std() / np.sqrt(number) / mean
+    overall = np.average(ratio, weights=number * mean)
     scatter = np.average((ratio - overall) ** 2 - error**2, weights=1 / error**2)
     share = max(scatter, 0) / (max(scatter, 0) + error**2)
     drawn = overall + share * (ratio - overall)
-    return np.clip(_rising(drawn, 1 / error**2), 0.2, 20.0)
+    # How well the mean itself is known counts as error.
+    known = 1 + actual.std() / np.sqrt(len(actual)) / max(actual.mean(), 1e-12)
+    return np.clip(_rising(drawn, 1 / error**2) * min(known, 1.5), 0.2, 20.0)
 
 
 def _rising(values: np.ndarray, weights: np.ndarray) -> np.ndarray:

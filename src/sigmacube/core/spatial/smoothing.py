@@ -25,9 +25,9 @@ __all__ = ["Plan", "Run", "Smoothed", "first_round", "second_round"]
 Run = Callable[..., list[Any]]
 """``run(function, items)``, a map that may run in parallel and keeps the order."""
 
-# Windows of a chunk start in about this many rows of pixels. Chunks are anchored to the scene,
-# since they set the order in which windows are added up.
-CHUNK_ROWS = 16
+# Pixels of all windows of a chunk, about. Chunks are rows of windows, anchored to the scene, since
+# they set the order in which windows are added up.
+CHUNK = 50_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,7 +64,7 @@ def _chunks(plan: Plan, core: Box) -> list[_Chunk]:
     chunks = []
     for size, windows in enumerate(plan.sizes):
         need = windows.over(core)
-        rows = max(CHUNK_ROWS // windows.rows.size, 1)
+        rows = max(CHUNK // (len(windows.cols) * windows.rows.size * windows.cols.size), 1)
         for top in range(need.top // rows * rows, need.bottom, rows):
             part = (max(top, need.top), min(top + rows, need.bottom))
             chunks.append(_Chunk(size, Box(*part, need.left, need.right)))

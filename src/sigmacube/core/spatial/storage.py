@@ -1,6 +1,6 @@
 """The error model of the spatial estimator as named arrays, and back.
 
-Windows of one size are packed one after the other, and their kept directions as well: those of a
+Windows are packed one after the other, and their kept directions as well: those of a
 window begin where those of the windows before it end. A window over two tiles is stored by both,
 with the weights of their own pixels; weights of equal windows are joined when they are read.
 """
@@ -28,8 +28,6 @@ __all__ = ["StoredSpatialErrors", "to_arrays"]
 
 Span = tuple[int, int]
 _PIXELS = ("row", "col")
-#: Sizes of windows that there may be.
-SIZES = 3
 #: Windows are read in runs of neighbouring ones, with no more than these between two of them.
 GAP = 64
 #: Values per view and pixel, of 4 bytes, that making a product takes beside the view itself.
@@ -42,14 +40,14 @@ def to_arrays(model: ErrorsInUnits, whole: WindowGrid, span: tuple[Span, Span]) 
     box = white.box
     arrays: dict[str, Any] = {
         "basis": white.basis,
+        "gain": white.gain,
         "cube_bands": model.bands,
         "loading": white.loading,
         "own_inside": white.own_inside,
         "own_outside": white.own_outside,
         "restored": white.restored + np.array([box.top, box.left, 0]),
     }
-    for size in range(SIZES):
-        arrays |= _of_size([view for view in white.views if view.size == size], size)
+    arrays |= _of_windows(white.views)
     if model.pixel_scale is not None:
         arrays["pixel_scale"] = model.pixel_scale
     if model.band_scale is not None:
@@ -64,8 +62,8 @@ def to_arrays(model: ErrorsInUnits, whole: WindowGrid, span: tuple[Span, Span]) 
     return ModelArrays.create("spatial", about, arrays, places)
 
 
-def _of_size(views: list[View], size: int) -> dict[str, np.ndarray]:
-    """Return the arrays of windows of one size, without those that do not meet the region."""
+def _of_windows(views: list[View]) -> dict[str, np.ndarray]:
+    """Return the arrays of windows, without those that do not meet the region."""
     parts: dict[str, list[np.ndarray]] = {}
     for view in views:
         met = view.weight.any(axis=(1, 2))
@@ -79,13 +77,14 @@ def _of_size(views: list[View], size: int) -> dict[str, np.ndarray]:
             "kept": view.kept[met][used],
         }
         for name, array in own.items():
-            parts.setdefault(f"{name}_{size}", []).append(array)
+            parts.setdefault(name, []).append(array)
     return {name: np.concatenate(found) for name, found in parts.items()}
 
 
 def _specs() -> dict[str, ArraySpec]:
     specs = {
         "basis": ArraySpec(("band_known", "direction"), "float64", "directions of the scene"),
+        "gain": ArraySpec(("direction",), "float64", "factor on the variance along a direction"),
         "cube_bands": ArraySpec(("band_known",), "int32", "band of the cube, from 0"),
         "loading": ArraySpec((*_PIXELS, "direction"), "float32", "error of the scene's directions"),
         "own_inside": ArraySpec(
@@ -100,21 +99,20 @@ def _specs() -> dict[str, ArraySpec]:
             ("calibrated_band",), "float64", "factor of a calibration on the std", 1.0
         ),
     }
-    for i in range(SIZES):
-        window, kept = f"component_window_{i}", f"component_{i}"
-        inside = (f"window_row_{i}", f"window_col_{i}")
-        specs |= {
-            f"corner_{i}": ArraySpec((window, "row_col"), "int32", "first pixel of the window"),
-            f"rank_{i}": ArraySpec((window,), "int16", "kept directions of the window"),
-            f"dropped_{i}": ArraySpec(
-                (window, *inside), "float32", "squared error by frequency of other directions"
-            ),
-            f"weight_{i}": ArraySpec((window, *inside), "float32", "weight at each pixel"),
-            f"direction_{i}": ArraySpec((kept, "direction"), "float32", "kept direction"),
-            f"kept_{i}": ArraySpec(
-                (kept, *inside), "float32", "squared error by frequency of a kept direction"
-            ),
-        }
+    window, kept = "component_window", "component"
+    inside = ("window_row", "window_col")
+    specs |= {
+        "corner": ArraySpec((window, "row_col"), "int32", "first pixel of the window"),
+        "rank": ArraySpec((window,), "int16", "kept directions of the window"),
+        "dropped": ArraySpec(
+            (window, *inside), "float32", "squared error by frequency of other directions"
+        ),
+        "weight": ArraySpec((window, *inside), "float32", "weight at each pixel"),
+        "direction": ArraySpec((kept, "direction"), "float32", "kept direction"),
+        "kept": ArraySpec(
+            (kept, *inside), "float32", "squared error by frequency of a kept direction"
+        ),
+    }
     return specs
 
 
@@ -148,17 +146,13 @@ class StoredSpatialErrors:
         return cls(arrays, grid, Noise.create(noise, n_bands).select(bands), n_bands)
 
     @cached_property
-    def _windows(self) -> dict[int, tuple[np.ndarray, np.ndarray, tuple[int, ...]]]:
-        """Corners and ranks of all windows by size, and their sides."""
-        return {
-            i: (
-                np.asarray(self.found[f"corner_{i}"][:]).astype(int),
-                np.asarray(self.found[f"rank_{i}"][:]).astype(int),
-                tuple(int(n) for n in self.found[f"weight_{i}"].shape[1:]),
-            )
-            for i in range(SIZES)
-            if f"corner_{i}" in self.found
-        }
+    def _windows(self) -> tuple[np.ndarray, np.ndarray, tuple[int, ...]]:
+        """Corners and ranks of all windows, and the sides of a window."""
+        return (
+            np.asarray(self.found["corner"][:]).astype(int),
+            np.asarray(self.found["rank"][:]).astype(int),
+            tuple(int(n) for n in self.found["weight"].shape[1:]),
+        )
 
     def span(self, rows: Span, cols: Span) -> tuple[Span, Span]:
         """Return the rows and columns that `read` gives: those asked for."""
@@ -175,7 +169,8 @@ class StoredSpatialErrors:
         white = SpatialErrors(
             box=box,
             basis=np.asarray(self.found["basis"][:]),
-            views=merged([view for i in self._windows for view in self._views(i, box)]),
+            gain=np.asarray(self.found["gain"][:]),
+            views=merged(self._views(box)),
             loading=np.asarray(self.found["loading"][pixels], dtype=np.float64),
             own_inside=np.asarray(self.found["own_inside"][pixels], dtype=np.float64),
             own_outside=np.asarray(self.found["own_outside"][pixels], dtype=np.float64),
@@ -188,29 +183,26 @@ class StoredSpatialErrors:
         bands = np.asarray(self.found["cube_bands"][:]).astype(int)
         return ErrorsInUnits(white, self.noise, bands, self.n_bands, scale, band_scale, self.grid)
 
-    def _views(self, size: int, box: Box) -> list[View]:
-        """Return the windows of a size that meet a box, in runs of neighbours in the file."""
-        corner, _, side = self._windows[size]
+    def _views(self, box: Box) -> list[View]:
+        """Return the windows that meet a box, in runs of neighbours in the file."""
+        corner, _, side = self._windows
         last = corner + side
         meets = np.flatnonzero(
             (corner[:, 0] < box.bottom) & (last[:, 0] > box.top)
             & (corner[:, 1] < box.right) & (last[:, 1] > box.left)
         )  # fmt: skip
         runs = np.split(meets, np.flatnonzero(np.diff(meets) > GAP) + 1)
-        return [view for run in runs if len(run) for view in self._run(size, run)]
+        return [view for run in runs if len(run) for view in self._run(run)]
 
-    def _run(self, size: int, run: np.ndarray) -> Iterator[View]:
+    def _run(self, run: np.ndarray) -> Iterator[View]:
         """Yield some windows of one run, those of like rank together, as they were made."""
-        corner, ranks, side = self._windows[size]
+        corner, ranks, side = self._windows
         windows = slice(int(run[0]), int(run[-1]) + 1)
         first = np.cumsum(ranks) - ranks
         parts = slice(int(first[run[0]]), int(first[run[-1]] + ranks[run[-1]]))
-        direction, kept = (
-            np.asarray(self.found[f"{name}_{size}"][parts]) for name in ("direction", "kept")
-        )
+        direction, kept = (np.asarray(self.found[name][parts]) for name in ("direction", "kept"))
         dropped, weight = (
-            np.asarray(self.found[f"{name}_{size}"][windows])[run - run[0]]
-            for name in ("dropped", "weight")
+            np.asarray(self.found[name][windows])[run - run[0]] for name in ("dropped", "weight")
         )
         k = direction.shape[1]
         padded = np.minimum(padded_rank(ranks[run]), k)
@@ -224,19 +216,17 @@ class StoredSpatialErrors:
             power = np.zeros((len(mine), most, *side), dtype=np.float32)
             power[used] = kept[rows]
             yield View(
-                size, corner[run[mine]], vectors.transpose(0, 2, 1), rank, power, dropped[mine],
+                corner[run[mine]], vectors.transpose(0, 2, 1), rank, power, dropped[mine],
                 weight[mine],
             )  # fmt: skip
 
     def _bytes(self, share: float) -> float:
         """Return the bytes of a share of all windows while they are worked with."""
         k = int(self.found["basis"].shape[1])
-        total = 0.0
-        for _, ranks, side in self._windows.values():
-            most = max(int(ranks.max(initial=0)), 1)
-            each = (most + WORK) * math.prod(side) + most * k
-            total += 8.0 * each * max(len(ranks) * share, 1)
-        return total
+        _, ranks, side = self._windows
+        most = max(int(ranks.max(initial=0)), 1)
+        each = (most + WORK) * math.prod(side) + most * k
+        return 8.0 * each * max(len(ranks) * share, 1)
 
     def bytes_in_memory(self) -> float:
         """Return what the whole model takes in memory while a product is made with it."""

@@ -34,6 +34,8 @@ SEGMENT = 32
 BATCH = 16
 ROUNDS = 3
 STARTS = 3
+# The least signal of a direction that only some tile has, in units of the noise of a pixel.
+LEAST = 0.02
 
 
 def blocks(shape: tuple[int, int]) -> list[Box]:
@@ -204,7 +206,8 @@ def strengths(
     cos2 = np.clip((x2**2 - beta) / (x2**2 + beta * x2), 0, 1)
     carried = np.where(above, values / pixels - x2 * cos2 - 1, 2 * beta)
     noise = 1 + np.clip(carried, 0, 0.2) / np.where(above, 1 + x2, 1.0)
-    return basis, gain / np.maximum(values, pixels), noise
+    power = np.where(above, x2, np.maximum(excess, LEAST))
+    return basis, gain / (power * pixels), noise
 
 
 def project(values: np.ndarray, matrix: np.ndarray, left: int) -> np.ndarray:

@@ -2,21 +2,86 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, fields
+
 import numpy as np
 
-from sigmacube.core.spatial.geometry import Block, Box, window_sizes
+from sigmacube.core.spatial.geometry import Block, Box, Windows, window_sizes
 from sigmacube.core.spatial.missing import imputed
-from sigmacube.core.spatial.model import SpatialModel
 from sigmacube.core.spatial.noise_in_space import colour, coloured_edge, noise_power
-from sigmacube.core.spatial.risk import Trial, factors, hole_factor, ordinary, tables, try_patch
+from sigmacube.core.spatial.risk import Trial, hole_factor, measured_risk, ordinary, try_patch
 from sigmacube.core.spatial.smoothing import Plan, Run
 from sigmacube.core.spatial.subspace import gram, principal, rare, strengths, strong
+from sigmacube.core.spatial.views import RiskTable
 
-__all__ = ["survey"]
+__all__ = ["SpatialModel", "survey"]
 
 PATCH = 72
 PATCHES = 4
 GOLDEN = 0.6180339887498949
+
+
+@dataclass(frozen=True, eq=False)
+class SpatialModel:
+    """The scene's knowledge that every region needs; arrays and numbers only."""
+
+    shape: tuple[int, int, int]
+    """Rows, columns and bands of the scene."""
+    windows: tuple[tuple[int, int], ...]
+    """(size, step) of the windows, as asked for."""
+    basis: np.ndarray
+    """(P, k) B, orthonormal, strongest direction first."""
+    strength: np.ndarray
+    """(k,) g_i / (M x_i²): the error of B at a pixel is a^g_u = Σ_i ẑ_ui² g_i / (M x_i²)."""
+    noise_power: tuple[np.ndarray, ...]
+    """Per size, (rows, cols) N(f): power of the noise at each spatial frequency, mean one."""
+    edges: np.ndarray
+    """(sizes,) largest singular value of noise in a window, n pixels by k directions."""
+    risk: RiskTable
+    """How large errors are."""
+    residual_scale: np.ndarray
+    """(2, 3) of the tests inside and outside the subspace: centre and width on ordinary pixels, and
+    the score that foreign pixels begin at."""
+    missing: bool
+    """Whether the scene has missing elements anywhere."""
+    hole_factor: float
+    """What the variance of a pixel that was not observed at all is multiplied by."""
+
+    @property
+    def sizes(self) -> tuple[Windows, ...]:
+        """The windows of every size."""
+        return window_sizes(self.shape[:2], self.windows)
+
+    @property
+    def band_share(self) -> np.ndarray:
+        """(P,) c_v = ‖B_v‖²."""
+        return np.sum(self.basis**2, axis=1)
+
+    def to_arrays(self) -> dict[str, np.ndarray]:
+        """Return everything as arrays by name, for a file or another process."""
+        arrays = {
+            field.name: np.asarray(getattr(self, field.name))
+            for field in fields(self)
+            if field.name not in ("noise_power", "risk")
+        }
+        arrays |= {f"noise_power_{i}": power for i, power in enumerate(self.noise_power)}
+        return arrays | {f"risk_{f.name}": getattr(self.risk, f.name) for f in fields(RiskTable)}
+
+    @classmethod
+    def from_arrays(cls, arrays: dict[str, np.ndarray]) -> SpatialModel:
+        """Return the model that `to_arrays` wrote."""
+        count = sum(name.startswith("noise_power_") for name in arrays)
+        rows, cols, bands = (int(n) for n in arrays["shape"])
+        plain = ("basis", "strength", "edges", "residual_scale")
+        return cls(
+            shape=(rows, cols, bands),
+            windows=tuple((int(w), int(s)) for w, s in arrays["windows"]),
+            noise_power=tuple(np.asarray(arrays[f"noise_power_{i}"]) for i in range(count)),
+            risk=RiskTable(*(np.asarray(arrays[f"risk_{f.name}"]) for f in fields(RiskTable))),
+            missing=bool(arrays["missing"]),
+            hole_factor=float(arrays["hole_factor"]),
+            **{name: np.asarray(arrays[name]) for name in plain},
+        )
 
 
 def survey(
@@ -64,9 +129,8 @@ def survey(
         noise = noise * (1 + (1 / max(share, 0.5) - 1) * seen)
     edges = np.array([coloured_edge(power, basis.shape[1]) for power in powers])
     trials = _trials(block, shape, windows, basis, powers, edges, noise, run)
-    risk = tuple(tables(trials, noise, size) for size in range(len(sizes)))
-    bounds, factor = factors(trials, risk, noise)
-    hole = hole_factor(trials[0], risk, bounds, factor, noise, run) if missing else 1.0
+    risk = measured_risk(trials, basis.shape[1], run)
+    hole = hole_factor(trials[0], risk, noise, run) if missing else 1.0
     return SpatialModel(
         shape=shape,
         windows=windows,
@@ -75,9 +139,7 @@ def survey(
         noise_power=powers,
         edges=edges,
         risk=risk,
-        spread_bounds=bounds,
-        spread_factor=factor,
-        residual_scale=ordinary(trials, risk, factor, bounds),
+        residual_scale=ordinary(trials, risk),
         missing=missing,
         hole_factor=hole,
     )

@@ -18,8 +18,9 @@ __all__ = ["doubt", "given_back", "lines", "normal_score", "scale_of"]
 # Scores between which a pixel is given its residual back: from LOWEST in scenes with many foreign
 # pixels, from HIGHEST in scenes without; all of it one further up. From LISTED it is listed.
 LOWEST, HIGHEST, LISTED = 1.6, 3.3, 3.8
-# Standard deviations beyond which a residual's excess counts as error that windows do not know of.
-DOUBT = 1.5
+# So much before a pixel is given its residual back, the excess counts as error that no window
+# knows of.
+DOUBT = 1.0
 LINE_LIMIT = 5.5
 LINE = 3
 
@@ -71,31 +72,36 @@ def given_back(
     return share, score > LISTED
 
 
-def doubt(square: np.ndarray, freedom: np.ndarray, width: float) -> np.ndarray:
+def doubt(square: np.ndarray, freedom: np.ndarray, scale: np.ndarray) -> np.ndarray:
     """Return (row, col) the excess of ‖r‖² beyond chance: squared error that no window knows of."""
-    chance = freedom + DOUBT * width * np.sqrt(2 * freedom)
+    freedom = np.maximum(freedom, 0.5)
+    spread = 2 / (9 * freedom)
+    limit = scale[0] + scale[1] * (scale[2] - DOUBT)
+    chance = freedom * np.maximum(1 - spread + limit * np.sqrt(spread), 0) ** 3
     return np.maximum(square - chance, 0)
 
 
-def lines(residual: np.ndarray, claimed: np.ndarray) -> np.ndarray:
+def lines(y: np.ndarray, estimate: np.ndarray, kept: np.ndarray | None) -> np.ndarray:
     """Return (n, 3) elements of narrow features: three neighbouring bands far from the estimate.
 
     Parameters
     ----------
-    residual
-        (row, col, P) data less estimate, zero where missing.
-    claimed
-        (row, col, P) variance of the estimate.
+    y, estimate
+        (row, col, P) of unit noise.
+    kept
+        (row, col, P) which elements are there, None where all are.
     """
-    bands = residual.shape[2]
-    if bands < 4 * LINE:
-        return np.zeros((0, 3), dtype=np.intp)
-    total = residual[..., :-2] + residual[..., 1:-1] + residual[..., 2:]
-    score = np.abs(total) / math.sqrt(LINE)
-    centre = np.argwhere(score > LINE_LIMIT)
-    if not len(centre):
-        return np.zeros((0, 3), dtype=np.intp)
-    centre[:, 2] += 1
-    triple = (centre[:, None, :] + np.array([[0, 0, -1], [0, 0, 0], [0, 0, 1]])).reshape(-1, 3)
-    strong = np.abs(residual[tuple(triple.T)]) > 1.0
-    return np.unique(triple[strong], axis=0)
+    found = [np.zeros((0, 3), dtype=np.intp)]
+    for row in range(len(y) if y.shape[2] >= 4 * LINE else 0):
+        left = np.subtract(y[row], estimate[row], dtype=np.float32, casting="same_kind")
+        if kept is not None:
+            left *= kept[row]
+        total = left[:, :-2] + left[:, 1:-1]
+        total += left[:, 2:]
+        np.abs(total, out=total)
+        if total.max(initial=0) > LINE_LIMIT * math.sqrt(LINE):
+            centre = np.argwhere(total > LINE_LIMIT * math.sqrt(LINE))
+            triple = (centre[:, None] + np.array([[0, 0], [0, 1], [0, 2]])).reshape(-1, 2)
+            triple = np.unique(triple[np.abs(left[tuple(triple.T)]) > 1.0], axis=0)
+            found.append(np.insert(triple, 0, row, axis=1))
+    return np.concatenate(found)

@@ -7,29 +7,68 @@ along its kept directions, d(f) along the others,
 
 and the covariance of the error is :math:`\sum_a E_a^T S_a E_a`, with :math:`E_a = \sqrt{ω_a}` on
 the window and :math:`\sum_a ω_a(u) = 1` at every pixel. No pairs of windows, and positive definite.
+The largest windows are looked through: errors reach further than the small ones do.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
+from scipy.ndimage import uniform_filter
 
 from sigmacube.core.spatial.fit import Fits
-from sigmacube.core.spatial.geometry import Box, Windows
-from sigmacube.core.spatial.model import RiskTable
-from sigmacube.core.spatial.smoothing import Smoothed
-from sigmacube.core.spatial.transform import rings, spread
+from sigmacube.core.spatial.geometry import Box
+from sigmacube.core.spatial.smoothing import Plan, Run, Smoothed
+from sigmacube.core.spatial.transform import forward, inverse, rings, spread
 
-__all__ = ["View", "look", "pixel_sum", "scaled", "shares", "trace"]
+__all__ = ["RiskTable", "View", "claimed", "error_sample", "functional_features", "look", "merged",
+           "pixel_sum", "relative_spread", "scaled", "shares", "support_shares", "variance_along",
+           "viewing"]  # fmt: skip
+
+# Rows of the scene that variances are computed for at a time, anchored to the scene.
+BAND_ROWS = 20
+# Elements of the stacks that supports are handled in.
+MOST = 4_000_000
+
+Shares = tuple["View", np.ndarray, np.ndarray, np.ndarray, np.ndarray]
+
+
+@dataclass(frozen=True, eq=False)
+class RiskTable:
+    """Mean squared error of the final estimate, as windows see it."""
+
+    kept: np.ndarray
+    """(rings · bins,) per coefficient of a kept direction, by class."""
+    dropped: np.ndarray
+    """(levels, rings) per coefficient of a direction below the window's edge."""
+    levels: np.ndarray
+    """(levels − 1,) bounds of what is left in dropped directions, per coefficient."""
+    gain: np.ndarray
+    """(k,) what the variance along each direction of B is multiplied by."""
+    bounds: np.ndarray
+    """(classes − 1,) bounds of the spread of windows at a pixel, relative to its claim."""
+    factor: np.ndarray
+    """(classes,) what the variance of a pixel is multiplied by."""
+
+    def factors(self, spread: np.ndarray, claim: np.ndarray) -> np.ndarray:
+        """Return the factor of every pixel (rows, cols) from its spread and its claim."""
+        label = np.searchsorted(self.bounds, relative_spread(spread, claim))
+        return np.asarray(self.factor[label])
+
+
+def relative_spread(spread: np.ndarray, claim: np.ndarray) -> np.ndarray:
+    """Return the mean over 3 × 3 pixels of the spread of windows, relative to the claim."""
+    mean = uniform_filter(spread.astype(np.float64), 3, mode="nearest")
+    return np.asarray(mean / np.maximum(claim, 1e-9) ** 0.75)
 
 
 @dataclass(frozen=True, eq=False)
 class View:
-    """Some windows of one size that the error is seen through."""
+    """Some windows that the error is seen through, ranks padded to the same R."""
 
-    size: int
     corner: np.ndarray
     """(windows, 2) first pixel in the scene."""
     directions: np.ndarray
@@ -50,39 +89,36 @@ class View:
         return r, c
 
 
-def chosen_windows(fits: Fits, sizes: tuple[Windows, ...]) -> np.ndarray:
-    """Return (windows,) bool: those that the error model looks through."""
-    rows, cols = sizes[fits.size].views()
-    return rows[fits.index[:, 0]] & cols[fits.index[:, 1]]
+def viewing(smoothed: Smoothed, plan: Plan) -> Iterator[tuple[Fits, np.ndarray]]:
+    """Yield the windows that the error model looks through, and their weights, by padded rank.
 
-
-def look(
-    smoothed: Smoothed,
-    core: Box,
-    sizes: tuple[Windows, ...],
-    noise_power: Sequence[np.ndarray],
-    risk: Sequence[RiskTable],
-) -> list[View]:
-    """Return the views of a region with weights that sum to one at every pixel of ``core``."""
-    views = []
+    Windows of one rank come in the order of the scene, however it is cut into regions.
+    """
+    rows, cols = plan.sizes[0].views()
+    groups: dict[int, list[tuple[Fits, np.ndarray]]] = {}
     for fits, omega in zip(smoothed.fits, smoothed.weights, strict=True):
-        chosen = chosen_windows(fits, sizes)
-        if not chosen.any():
-            continue
-        part, table, power = fits.part(chosen), risk[fits.size], noise_power[fits.size]
-        level = np.searchsorted(table.levels, part.left)
-        power = power.astype(np.float32)
-        views.append(
-            View(
-                fits.size,
-                part.corner,
-                part.directions,
-                part.rank,
-                table.kept.astype(np.float32)[part.classes] * part.kept * power,
-                table.dropped.astype(np.float32)[:, rings(part.side)][level] * power,
-                omega[chosen],
-            )
-        )
+        if fits.size == 0:
+            chosen = rows[fits.index[:, 0]] & cols[fits.index[:, 1]]
+            if chosen.any():
+                padded = fits.directions.shape[2]
+                groups.setdefault(padded, []).append((fits.part(chosen), omega[chosen]))
+    for padded in sorted(groups):
+        fits_, omegas = zip(*groups[padded], strict=True)
+        yield Fits.joined(fits_), np.concatenate(omegas)
+
+
+def look(smoothed: Smoothed, core: Box, plan: Plan, table: RiskTable) -> list[View]:
+    """Return the views of a region with weights that sum to one at every pixel of ``core``."""
+    power = plan.noise_power[0].astype(np.float32)
+    by_class = table.kept.astype(np.float32)
+    by_ring = table.dropped.astype(np.float32)[:, rings(plan.sizes[0].side)]
+    views = []
+    for fits, omega in viewing(smoothed, plan):
+        kept = by_class[fits.classes]
+        kept *= fits.kept
+        kept *= power
+        dropped = by_ring[np.searchsorted(table.levels, fits.left)] * power
+        views.append(View(fits.corner, fits.directions, fits.rank, kept, dropped, omega))
     return _normalised(views, core)
 
 
@@ -100,7 +136,8 @@ def scaled(views: list[View], core: Box, factor: np.ndarray) -> list[View]:
 def _cut(image: np.ndarray, core: Box, view: View) -> np.ndarray:
     """Return (windows, rows, cols) parts of an image on ``core``, zero outside of it."""
     r, c = view.side
-    padded = np.zeros((image.shape[0] + 2 * r, image.shape[1] + 2 * c), dtype=np.float32)
+    shape = (image.shape[0] + 2 * r, image.shape[1] + 2 * c)
+    padded = np.zeros(shape, dtype=np.float32 if image.dtype.kind == "f" else image.dtype)
     padded[r:-r, c:-c] = image
     at = view.corner - (core.top, core.left) + (r, c)
     windows = np.lib.stride_tricks.sliding_window_view(padded, (r, c))
@@ -125,20 +162,202 @@ def shares(view: View) -> tuple[np.ndarray, np.ndarray]:
     return spread(view.kept), spread(view.dropped[:, None])[:, 0]
 
 
-def trace(view: View) -> np.ndarray:
+def trace(view: View, gain: np.ndarray) -> np.ndarray:
     """Return (windows, rows, cols) the claimed squared error of a pixel's k coefficients."""
-    k = view.directions.shape[1]
-    beyond = view.dropped * (k - view.rank).astype(np.float32)[:, None, None]
-    return spread((view.kept.sum(axis=1) + beyond)[:, None])[:, 0]
+    along = np.einsum("akr,akr,k->ar", view.directions, view.directions, gain.astype(np.float32))
+    beyond = (np.float32(gain.sum()) - along.sum(axis=1))[:, None, None] * view.dropped
+    total = np.einsum("arxy,ar->axy", view.kept, along) + beyond
+    return spread(total[:, None])[:, 0]
+
+
+def claimed(views: list[View], core: Box, gain: np.ndarray) -> np.ndarray:
+    """Return (rows, cols) the claimed squared error of every pixel's k coefficients."""
+    return pixel_sum(views, core, [view.weight * trace(view, gain) for view in views])
+
+
+def variance_along(
+    views: list[View],
+    core: Box,
+    first: np.ndarray,
+    second: np.ndarray,
+    run: Run,
+    more: Sequence[tuple[np.ndarray, np.ndarray]] = (),
+) -> np.ndarray:
+    """Return the covariance (rows, cols, n) of combinations (n, k) of each pixel's coefficients.
+
+    Σ_a ω_a(u) [Σ_i q_ui v_i v_iᵀ + d_u (I − V Vᵀ)] between the combinations, and the products of
+    maps (rows, cols) and profiles (n,) that ``more`` holds.
+    """
+    single = [np.asarray(rows, dtype=np.float32) for rows in (first, second)]
+    parts = [_weighted(view) for view in views]
+    flat = pixel_sum(views, core, [part[1] for part in parts])
+    flats = [(flat, np.einsum("vk,vk->v", *single))]
+    flats += [(image.astype(np.float32), row.astype(np.float32)) for image, row in more]
+    tops = range(core.top // BAND_ROWS * BAND_ROWS, core.bottom, BAND_ROWS)
+    bands = [
+        Box(max(t, core.top), min(t + BAND_ROWS, core.bottom), core.left, core.right) for t in tops
+    ]
+    out = np.empty((*core.shape, len(first)), dtype=np.float32)
+    run(partial(_fill, out, core, views, parts, single, flats), bands)
+    return out
+
+
+def _weighted(view: View) -> tuple[np.ndarray, np.ndarray]:
+    """Return ω(q_i − d) (windows, rows, cols, R) and ωd (windows, rows, cols)."""
+    kept, dropped = shares(view)
+    kept -= dropped[:, None]
+    kept *= view.weight[:, None]
+    return np.ascontiguousarray(np.moveaxis(kept, 1, 3)), dropped * view.weight
+
+
+def _fill(
+    out: np.ndarray,
+    core: Box,
+    views: list[View],
+    parts: list[tuple[np.ndarray, np.ndarray]],
+    single: list[np.ndarray],
+    flats: list[tuple[np.ndarray, np.ndarray]],
+    band: Box,
+) -> None:
+    """Fill one band of rows; bands start where the scene says, so shapes are always the same."""
+    at = band.within(core)
+    margin = max(view.side[1] for view in views)
+    start = band.top // BAND_ROWS * BAND_ROWS
+    width = band.shape[1] + 2 * margin
+    total = np.zeros((BAND_ROWS, width, out.shape[2]), dtype=np.float32)
+    for view, (kept, _) in zip(views, parts, strict=True):
+        r, c = view.side
+        for top in np.unique(view.corner[:, 0]).tolist():
+            low, high = max(top, start), min(top + r, start + BAND_ROWS)
+            if low >= high or high <= band.top or low >= band.bottom:
+                continue
+            mine = np.flatnonzero(view.corner[:, 0] == top)
+            a, b = (np.matmul(rows, view.directions[mine]) for rows in single)
+            weight = kept[mine, low - top : high - top].reshape(len(mine), -1, kept.shape[3])
+            values = np.matmul(weight, (a * b).transpose(0, 2, 1))
+            lefts = (view.corner[mine, 1] - core.left + margin).tolist()
+            for x, value in zip(lefts, values, strict=True):
+                total[low - start : high - start, x : x + c] += value.reshape(-1, c, out.shape[2])
+    inside = total[band.top - start : band.bottom - start, margin : margin + band.shape[1]]
+    for image, row in flats:
+        inside += image[at][..., None] * row
+    out[at] = inside
+
+
+def support_shares(
+    views: list[View], box: Box, labels: np.ndarray, weights: np.ndarray
+) -> Iterator[Shares]:
+    """Yield for pairs of window and support what the support's weights see of S_a.
+
+    With α the transform of √ω · weights on the window's part of the support, a pair has
+    κ_i = Σ_f ρ_i(f) α(f)² along the kept directions and δ = Σ_f d(f) α(f)² along the others.
+
+    Yields
+    ------
+    tuple
+        View, (pairs,) window, (pairs,) support, (pairs, R) κ, (pairs,) δ.
+    """
+    weights = np.asarray(weights, dtype=np.float32)
+    for view in views:
+        count, r, c = view.weight.shape
+        near = _cut(labels + 1, box, view).astype(np.int64).reshape(count, -1) - 1
+        image = _cut(weights, box, view) * np.sqrt(view.weight)
+        touched = np.where((image != 0).reshape(count, -1), near, -1)
+        span = int(labels.max()) + 2
+        pairs = np.unique(touched + 1 + span * np.arange(count)[:, None])
+        pairs = pairs[pairs % span > 0]
+        per = max(MOST // (r * c * max(view.kept.shape[1], 2)), 1)
+        for start in range(0, len(pairs), per):
+            window, label = np.divmod(pairs[start : start + per], span)
+            label -= 1
+            mine = touched[window] == label[:, None]
+            alpha = forward((image.reshape(count, -1)[window] * mine).reshape(-1, 1, r, c))
+            power = np.square(alpha).reshape(len(window), r * c)
+            kept = view.kept.reshape(count, -1, r * c)
+            along = np.einsum("pn,prn->pr", power, kept[window]).astype(np.float64)
+            flat = np.einsum("pn,pn->p", power, view.dropped.reshape(count, -1)[window])
+            yield view, window, label, along, flat.astype(np.float64)
+
+
+def functional_features(views: list[View], box: Box, weights: np.ndarray) -> np.ndarray:
+    """Return Σ_a c_aᵀ S_a c_b (n, n) for weights (n, row, col, k) inside the subspace.
+
+    Each window turns the functionals that touch it into vectors whose products are their
+    covariance: the matrix is positive semi-definite.
+    """
+    n = len(weights)
+    cov = np.zeros((n, n))
+    extent = [_extent(w) for w in weights]
+    for view in views:
+        r, c = view.side
+        for a, (y, x) in enumerate((view.corner - (box.top, box.left)).tolist()):
+            mine = [i for i, e in enumerate(extent) if e is not None and e[0] < y + r
+                    and e[1] > y and e[2] < x + c and e[3] > x]  # fmt: skip
+            if mine:
+                vectors = _vectors(view, a, (y, x), weights[mine])
+                cov[np.ix_(mine, mine)] += vectors @ vectors.T
+    return cov
+
+
+def _extent(weight: np.ndarray) -> tuple[int, int, int, int] | None:
+    rows, cols = np.nonzero(weight.any(axis=2))
+    if not len(rows):
+        return None
+    return int(rows.min()), int(rows.max()) + 1, int(cols.min()), int(cols.max()) + 1
+
+
+def _vectors(view: View, a: int, at: tuple[int, int], weights: np.ndarray) -> np.ndarray:
+    """Return (n, ·) S_a^½ √ω c of functionals (n, row, col, k) on window ``a``."""
+    r, c = view.side
+    n, rows, cols, k = weights.shape
+    top, left = max(at[0], 0), max(at[1], 0)
+    bottom, right = min(at[0] + r, rows), min(at[1] + c, cols)
+    here = np.zeros((n, r, c, k), dtype=np.float32)
+    inner = (slice(top - at[0], bottom - at[0]), slice(left - at[1], right - at[1]))
+    here[:, inner[0], inner[1]] = weights[:, top:bottom, left:right]
+    here *= np.sqrt(view.weight[a])[None, :, :, None]
+    V = view.directions[a]
+    along = here @ V
+    rest = here - along @ V.T
+    kept = forward(np.ascontiguousarray(np.moveaxis(along, 3, 1))) * np.sqrt(view.kept[a])
+    flat = forward(np.ascontiguousarray(np.moveaxis(rest, 3, 1))) * np.sqrt(view.dropped[a])
+    return np.concatenate([kept.reshape(n, -1), flat.reshape(n, -1)], axis=1).astype(np.float64)
+
+
+def error_sample(views: list[View], core: Box, k: int, rng: np.random.Generator) -> np.ndarray:
+    """Return (rows, cols, k) one draw of the error, Σ_a √ω S_a^½ g_a with g white."""
+    rows = max((v.side[0] for v in views), default=0)
+    cols = max((v.side[1] for v in views), default=0)
+    total = np.zeros((core.shape[0] + 2 * rows, core.shape[1] + 2 * cols, k), dtype=np.float32)
+    for view in views:
+        r, c = view.side
+        at = view.corner - (core.top, core.left) + (rows, cols)
+        for (y, x), window in zip(at.tolist(), _window_samples(view, rng), strict=True):
+            total[y : y + r, x : x + c] += window
+    return total[rows : rows + core.shape[0], cols : cols + core.shape[1]]
+
+
+def _window_samples(view: View, rng: np.random.Generator) -> np.ndarray:
+    """Return (windows, rows, cols, k) √ω S_a^½ g, with g white."""
+    count, k, padded = view.directions.shape
+    r, c = view.side
+    along = rng.standard_normal((count, padded, r, c), dtype=np.float32) * np.sqrt(view.kept)
+    flat = rng.standard_normal((count, k, r, c), dtype=np.float32)
+    flat *= np.sqrt(view.dropped)[:, None]
+    V, Vt = view.directions, view.directions.transpose(0, 2, 1)
+    along = inverse(along).reshape(count, padded, -1)
+    flat = inverse(flat).reshape(count, k, -1)
+    image = flat + np.matmul(V, along - np.matmul(Vt, flat))
+    return np.moveaxis(image.reshape(count, k, r, c) * np.sqrt(view.weight)[:, None], 1, 3)
 
 
 def merged(views: list[View]) -> list[View]:
     """Return views of several regions with every window once, its weights added."""
-    groups: dict[tuple[int, int, tuple[int, int]], list[View]] = {}
+    groups: dict[int, list[View]] = {}
     for view in views:
-        groups.setdefault((view.size, view.directions.shape[2], view.side), []).append(view)
+        groups.setdefault(view.directions.shape[2], []).append(view)
     result = []
-    for same in groups.values():
+    for _, same in sorted(groups.items()):
         corner = np.concatenate([v.corner for v in same])
         _, first, where = np.unique(corner, axis=0, return_index=True, return_inverse=True)
         weight = np.concatenate([v.weight for v in same])
@@ -148,5 +367,5 @@ def merged(views: list[View]) -> list[View]:
             np.concatenate([getattr(v, name) for v in same])[first]
             for name in ("directions", "rank", "kept", "dropped")
         )
-        result.append(View(same[0].size, corner[first], directions, rank, kept, dropped, total))
+        result.append(View(corner[first], directions, rank, kept, dropped, total))
     return result

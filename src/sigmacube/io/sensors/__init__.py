@@ -33,16 +33,18 @@ class Sensor:
 
     name: str
     module: str
+    """Where ``finds`` and ``opened`` are: a module of this folder, or one with dots in its name."""
     content: str
     """What its products are: ``"hdf"``, ``"folder"`` (images with an XML file) or ``"envi"``."""
 
     def __getattr__(self, name: str) -> Any:
         if name not in ("finds", "opened"):
             raise AttributeError(name)
-        return getattr(import_module(f"sigmacube.io.sensors.{self.module}"), name)
+        own = "." not in self.module
+        return getattr(import_module(f"{__name__}.{self.module}" if own else self.module), name)
 
 
-SENSORS = (
+SENSORS = [
     Sensor("EMIT", "emit", "hdf"),
     Sensor("PRISMA", "prisma", "hdf"),
     Sensor("AVIRIS", "aviris", "hdf"),
@@ -52,7 +54,7 @@ SENSORS = (
     Sensor("EnMAP", "enmap", "folder"),
     Sensor("DESIS", "desis", "folder"),
     Sensor("AVIRIS", "aviris_envi", "envi"),
-)
+]
 """The sensors, in the order in which they are tried."""
 
 

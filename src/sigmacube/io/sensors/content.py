@@ -12,6 +12,7 @@ from xml.etree import ElementTree
 import numpy as np
 
 from sigmacube.io.remote import opened_hdf5
+from sigmacube.io.untrusted import printable
 from sigmacube.io.variables import Variable
 
 __all__ = ["HdfContent", "ProductFolder", "as_text", "epsg_wkt", "number_in"]
@@ -75,6 +76,8 @@ def as_text(value: Any) -> Any:
     """Return bytes, also a single one in an array, as text; everything else as it is."""
     if isinstance(value, bytes):
         return value.decode("utf-8", "replace")
+    if isinstance(value, str):
+        return printable(value)
     if isinstance(value, np.ndarray) and value.dtype.kind in "SO" and value.size == 1:
         return as_text(value.reshape(-1)[0])
     return value

@@ -32,45 +32,51 @@ def opened(content: HdfContent) -> Source:
     cube = _cube(content)
     assert cube is not None
     group = cube.name.rsplit("/", 1)[0]
-    meta = f"{group}/Metadata"
-    if len(cube.shape) != 3:
-        raise ValueError(f"{content.place}: {cube.name} of shape {cube.shape}. It must be a cube.")
-    centres = content.need(f"{meta}/Spectral_Data/Wavelength", "NEON product")
-    bands = cube.shape[2]
-    if centres.shape != (bands,):
-        raise ValueError(
-            f"{content.place}: {centres.shape[0]} wavelengths for {cube.name} of shape "
-            f"{cube.shape}. There must be one per band, bands in the last axis."
-        )
-    widths = content.get(f"{meta}/Spectral_Data/FWHM")
-    found, fwhm, _ = to_nanometres(
-        list(centres.all()),
-        str(centres.attrs.get("Units", "nanometers")),
-        None if widths is None else list(widths.all()),
-    )
-    if found is None:
-        raise ValueError(f"{content.place}: the wavelengths of {cube.name} are no lengths.")
+    centres, fwhm = _spectral(content, cube, f"{group}/Metadata/Spectral_Data")
     scale = 1 / number_in(cube.attrs, "Scale_Factor", 1.0)
     nodata = number_in(cube.attrs, "Data_Ignore_Value", -9999.0)
     about = content.group_attrs(group)
-    good = _good(found, about)
+    good = _good(centres, about)
     metadata: dict[str, Any] = {"source": content.path.name, "instrument": "NEON NIS"}
     metadata |= reflectance() | {"wavelength_units": "nm", "scale_factor": scale, "nodata": nodata}
     metadata |= {} if fwhm is None else {"fwhm": fwhm}
-    metadata |= {"good_bands": good.tolist()} | _place(content, meta)
+    metadata |= {"good_bands": good.tolist()} | _place(content, f"{group}/Metadata")
     time = about.get("Acquisition_Time") or content.attrs.get("Acquisition_Time")
     metadata |= {"acquisition_time": str(time)} if time else {}
     return Source(
         path=content.path,
-        shape=cube.shape,
+        shape=(cube.shape[0], cube.shape[1], cube.shape[2]),
         stored_dtype=cube.dtype,
         load=cube_loader(cube, (0, 1, 2)),
-        wavelengths=found,
+        wavelengths=centres,
         good_bands=good,
         nodata=nodata,
         scale=scale,
         metadata=metadata,
     )
+
+
+def _spectral(
+    content: HdfContent, cube: Variable, group: str
+) -> tuple[np.ndarray, list[float] | None]:
+    """Return the centres and widths of the bands, in nm."""
+    if len(cube.shape) != 3:
+        raise ValueError(f"{content.place}: {cube.name} of shape {cube.shape}. It must be a cube.")
+    centres = content.need(f"{group}/Wavelength", "NEON product")
+    if centres.shape != (cube.shape[2],):
+        raise ValueError(
+            f"{content.place}: {centres.shape[0]} wavelengths for {cube.name} of shape "
+            f"{cube.shape}. There must be one per band, bands in the last axis."
+        )
+    widths = content.get(f"{group}/FWHM")
+    found, fwhm, note = to_nanometres(
+        list(centres.all()),
+        str(centres.attrs.get("Units", "nanometers")),
+        None if widths is None else list(widths.all()),
+    )
+    if found is None:
+        raise ValueError(f"{content.place}: {note}. They must be lengths.")
+    return found, fwhm
 
 
 def _good(centres: np.ndarray, about: dict[str, Any]) -> np.ndarray:

@@ -8,12 +8,25 @@ the checks of ``Host``, ``Origin`` and ``Sec-Fetch-Site`` are against those.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Protocol
 
-__all__ = ["MAX_PATH", "Headers", "refusal", "allowed_hosts", "security_headers"]
+__all__ = [
+    "MAX_PAGES", "MAX_PATH", "RETRY", "Headers", "Pages", "allowed_hosts", "refusal",
+    "security_headers",
+]  # fmt: skip
 
 MAX_PATH = 256
+MAX_PAGES = 32
+#: Seconds after which a browser that was refused asks again.
+RETRY = 2
+#: Seconds of these that go into making pages where more connections wait than one browser opens.
+_BUSY, _WAITING = 1.0, 8
+#: Seconds after which a request that led to no page is forgotten.
+_FORGOTTEN = 10.0
 _MAX_PROTOCOL = 4096
 #: The scripts that the page asks for; nothing else of the library's folder is served.
 _STATIC = re.compile(r"/static/js/bokeh(-gl|-widgets|-tables|-mathjax)?\.min\.js")
@@ -27,6 +40,62 @@ class Headers(Protocol):
 
     def get_list(self, name: str) -> list[str]:
         """Return all values of one name."""
+
+
+class Pages:
+    """How many pages are open and how long they took to make: whether one more is made now.
+
+    Pages are made one after another. Under a burst of requests some are made at once, all others
+    are told at once to come again, so that nobody waits for an answer.
+
+    Examples
+    --------
+    >>> pages = Pages(clock=lambda: 0.0)
+    >>> pages.refusal(open_pages=0) is None
+    True
+    >>> pages.refusal(open_pages=MAX_PAGES)
+    (503, 'too many pages are open')
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._asked: deque[float] = deque()
+        self._made: deque[tuple[float, float]] = deque(maxlen=MAX_PAGES)
+
+    def refusal(self, open_pages: int, connections: int = 1) -> Refusal | None:
+        """Return why no page is made now; None where one may be, which is then counted.
+
+        Parameters
+        ----------
+        open_pages
+            Pages that have been made, of which each keeps a connection.
+        connections
+            All connections there are.
+        """
+        now = self._clock()
+        while self._asked and now - self._asked[0] > _FORGOTTEN:  # who asked has gone away
+            self._asked.popleft()
+        if open_pages + len(self._asked) >= MAX_PAGES:
+            return 503, "too many pages are open"
+        lately = sum(length for end, length in self._made if now - end < RETRY)
+        usual = self._made[-1][1] if self._made else 0.0
+        is_burst = connections - open_pages > _WAITING
+        if is_burst and lately + usual * (len(self._asked) + 1) > _BUSY:
+            return 503, "other pages are being made; this one asks again by itself"
+        self._asked.append(now)
+        return None
+
+    @contextmanager
+    def making(self) -> Iterator[None]:
+        """Count the time in which a page is made."""
+        start = self._clock()
+        try:
+            yield
+        finally:
+            if self._asked:
+                self._asked.popleft()
+            end = self._clock()
+            self._made.append((end, end - start))
 
 
 def allowed_hosts(port: int) -> tuple[str, str]:

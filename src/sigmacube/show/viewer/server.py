@@ -9,6 +9,7 @@ import secrets
 import signal
 import socket
 import webbrowser
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import FrameType, TracebackType
@@ -44,7 +45,8 @@ __all__ = ["Viewer", "serve", "start"]
 LOOPBACK = "127.0.0.1"
 _MAX_HEADER = 16_384
 _MAX_MESSAGE = 1_000_000
-_MAX_SESSIONS = 32
+#: Seconds that a connection may take to send a request.
+_PATIENCE = 10.0
 
 
 class _Refused(RequestHandler):
@@ -57,6 +59,9 @@ class _Refused(RequestHandler):
         status, reason = self.refusal
         self.set_status(status)
         self.set_header("Content-Type", "text/plain; charset=utf-8")
+        if status == 503:  # the browser asks again by itself
+            self.set_header("Refresh", str(guard.RETRY))
+            self.set_header("Retry-After", str(guard.RETRY))
         self.finish(f"Refused: {reason}.\n")
 
 
@@ -64,14 +69,16 @@ class _Guarded(BokehTornado):
     """Bokeh's web application behind `guard.refusal`."""
 
     port: int
+    pages: guard.Pages
+    connections: Callable[[], int]
 
     def find_handler(self, request: HTTPServerRequest, **kwargs: Any) -> Any:
         """Hand a request on, or refuse it before anything of it is looked at."""
         found = guard.refusal(
             str(request.method), str(request.uri), request.headers, self.port, self._made_here
         )
-        if found is None and request.uri == "/" and len(self.get_sessions("/")) >= _MAX_SESSIONS:
-            found = 503, "too many pages are open"
+        if found is None and request.uri == "/" and request.method == "GET":
+            found = self.pages.refusal(len(self.get_sessions("/")), self.connections())
         if found is not None:
             arguments = {"status": found[0], "reason": found[1]}
             return self.get_handler_delegate(request, _Refused, arguments)
@@ -104,6 +111,19 @@ def _headers(port: int) -> type[OutputTransform]:
     return Headers
 
 
+def _patient(tornado: _Guarded) -> HTTPServer:
+    """Return the server of pages; a connection that sends its request drop by drop is closed."""
+    http = HTTPServer(
+        tornado,
+        max_header_size=_MAX_HEADER,
+        max_body_size=1024,
+        idle_connection_timeout=_PATIENCE,
+        body_timeout=_PATIENCE,
+    )
+    tornado.connections = lambda: len(http._connections)
+    return http
+
+
 class Viewer:
     """A running viewer.
 
@@ -134,9 +154,12 @@ class Viewer:
         link = _bind(port)
         self.port = int(link.getsockname()[1])
 
+        pages = guard.Pages()
+
         def page(doc: BokehDocument) -> None:
             executor = ThreadPoolExecutor(1, thread_name_prefix="sigmacube-view")
-            Document(doc, self.source, self.observed, executor).build()
+            with pages.making():
+                Document(doc, self.source, self.observed, executor).build()
 
         tornado = _Guarded(
             Application(FunctionHandler(page)),
@@ -146,9 +169,9 @@ class Viewer:
             websocket_max_message_size_bytes=_MAX_MESSAGE,
             use_index=False,
         )
-        tornado.port = self.port
+        tornado.port, tornado.pages = self.port, pages
         tornado.transforms.append(_headers(self.port))
-        http = HTTPServer(tornado, max_header_size=_MAX_HEADER, max_body_size=1024)
+        http = _patient(tornado)
         http.add_sockets([link])
         self._server = BaseServer(self.loop, tornado, http)
         self._server.start()
@@ -204,7 +227,7 @@ def _bind(port: int) -> socket.socket:
             if port == 0 or error.errno not in (errno.EADDRINUSE, errno.EACCES):
                 raise
             link.bind((LOOPBACK, 0))
-        link.listen(64)
+        link.listen(256)
         link.setblocking(False)
     except BaseException:
         link.close()

@@ -1,11 +1,9 @@
 """Solvers: one patch in, one `PatchSolution` out. A solver knows nothing of the window grid.
 
-A new solver is one file with a class, and one row of `SOLVERS`.
+A new solver is one file with a class, and one row of `SOLVERS` (`sigmacube.core.tables`).
 """
 
 from __future__ import annotations
-
-from collections.abc import Callable
 
 from sigmacube.core.lowrank.solvers.base import PatchSolution, Solver, Traits, traits_of
 from sigmacube.core.lowrank.solvers.correlated import CorrelatedSolver
@@ -14,6 +12,7 @@ from sigmacube.core.lowrank.solvers.robust import RobustSolver
 from sigmacube.core.lowrank.solvers.rpca import RpcaSolver
 from sigmacube.core.lowrank.solvers.ssgodec import SemiSoftGoDecSolver
 from sigmacube.core.lowrank.solvers.svd import SvdSolver
+from sigmacube.core.tables import SOLVERS, load
 from sigmacube.core.whitening import Noise
 
 __all__ = [
@@ -31,14 +30,6 @@ __all__ = [
     "make_solver",
     "traits_of",
 ]
-
-SOLVERS: dict[str, Callable[[int | str], Solver]] = {
-    "svd": SvdSolver,
-    "robust": RobustSolver,
-    "godec": GoDecSolver,
-    "ssgodec": SemiSoftGoDecSolver,
-    "rpca": RpcaSolver,
-}
 
 
 def make_solver(solver: str | Solver, rank: int | str = "auto") -> Solver:
@@ -61,7 +52,8 @@ def make_solver(solver: str | Solver, rank: int | str = "auto") -> Solver:
     if solver not in SOLVERS:
         choices = ", ".join(repr(name) for name in SOLVERS)
         raise ValueError(f"Invalid solver {solver!r}. It must be one of {choices}.")
-    return SOLVERS[solver](rank)
+    made: Solver = load(SOLVERS[solver])(rank)
+    return made
 
 
 def fit_for_noise(solver: Solver, rank: int | str, noise: Noise, *, incomplete: bool) -> Solver:

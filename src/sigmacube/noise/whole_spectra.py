@@ -63,6 +63,8 @@ def whole_spectra(
 def _shifted(array: np.ndarray, rows: int, cols: int) -> np.ndarray:
     """Return the array as seen from pixels ``rows`` and ``cols`` before; zero outside."""
     moved = np.zeros_like(array)
+    if abs(rows) >= array.shape[0] or abs(cols) >= array.shape[1]:
+        return moved
     here, there = [], []
     for shift, size in ((rows, array.shape[0]), (cols, array.shape[1])):
         here.append(slice(max(-shift, 0), size - max(shift, 0)))

@@ -1,0 +1,109 @@
+"""What a user sees at the end of ``sigmacube denoise``, in memory and tile by tile alike."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from sigmacube.tiles.figures import Figures, gathered, tile_figures
+
+if TYPE_CHECKING:
+    from sigmacube.result import DenoisedCube
+    from sigmacube.tiles import Outcome
+
+__all__ = ["Summary"]
+
+#: A window fits when its residual variance is within this factor of what the noise predicts.
+FIT = 1.25
+
+
+@dataclass(frozen=True, eq=False)
+class Summary:
+    """The figures of a result that are told."""
+
+    noise: float
+    """Median over the bands that hold data."""
+    noise_source: str | None
+    figures: Figures
+    ranks: np.ndarray
+    residual_ratio: np.ndarray
+
+    @classmethod
+    def of_result(cls, result: DenoisedCube) -> Summary:
+        """Return the summary of a result in memory."""
+        seen = np.isfinite(result.estimate).any(axis=(0, 1))
+        levels = _per_band(result.noise, result.estimate.shape[2])
+        rejected = None if result.rejected is None else np.asarray(result.rejected)
+        estimate = np.asarray(result.estimate)
+        std = None if result.std is None else np.asarray(result.std)
+        source = result.settings.get("noise_source")
+        figures = gathered([tile_figures(estimate, std, levels, rejected)])
+        return cls(_median(levels[seen]), source, figures, result.ranks, result.residual_ratio)
+
+    @classmethod
+    def of_outcome(cls, outcome: Outcome) -> Summary | None:
+        """Return the summary of a run over tiles; None where it had only to be cleaned up."""
+        if outcome.ranks is None or outcome.residual_ratio is None or outcome.figures is None:
+            return None
+        levels = np.asarray(outcome.noise, dtype=float)
+        levels = np.sqrt(np.diag(levels)) if levels.ndim == 2 else levels
+        levels = levels if levels.ndim == 0 or outcome.bands is None else levels[outcome.bands]
+        return cls(
+            _median(levels), outcome.noise_source, outcome.figures, outcome.ranks,
+            outcome.residual_ratio,
+        )  # fmt: skip
+
+    def rows(self) -> Iterator[tuple[str, str]]:
+        """Yield pairs of a label and a text."""
+        source, found = self.noise_source, self.figures
+        told = "" if source is None else f" ({source if source == 'given' else f'by {source}'})"
+        yield "noise", f"median {self.noise:.3g}{told}"
+        if np.isfinite(found.sigma):
+            yield "σ", f"median {found.sigma:.3g}, {found.sigma_share:.1%} of the noise"
+        ranks = self.ranks
+        yield "rank", f"median {np.median(ranks):.0f}, from {ranks.min()} to {ranks.max()}"
+        yield "masked", f"{1 - found.known:.1%} of the values"
+        if found.set_aside is not None:
+            share, band, pixel = found.set_aside
+            yield (
+                "set aside",
+                f"{share:.2%} of the values; at most {band:.0%} of a band, {pixel:.0%} of a pixel",
+            )
+        above, below = self._misfit()
+        text = f"in {1 - above - below:.1%} of the windows"
+        if above + below:
+            text += f"; residual above the noise in {above:.1%}, below in {below:.1%}"
+        yield "model fits", text
+
+    def notes(self) -> Iterator[str]:
+        """Yield what is wrong with the noise, if anything is."""
+        above, below = self._misfit()
+        if above > 0.1:
+            yield (
+                f"{above:.0%} of the windows leave more variance than the noise explains, so their "
+                "σ is too small. A higher noise, a smaller window or --solver robust may help."
+            )
+        if below > 0.1:
+            yield (
+                f"{below:.0%} of the windows leave less variance than the noise predicts, so their "
+                "σ is too large. A lower noise may help."
+            )
+
+    def _misfit(self) -> tuple[float, float]:
+        """Return the shares of windows with more and with less variance than the noise predicts."""
+        ratio = self.residual_ratio[np.isfinite(self.residual_ratio)]
+        if ratio.size == 0:
+            return 0.0, 0.0
+        return float(np.mean(ratio > FIT)), float(np.mean(ratio < 1 / FIT))
+
+
+def _per_band(noise: Any, bands: int) -> np.ndarray:
+    level = np.asarray(noise, dtype=float)
+    return np.broadcast_to(np.sqrt(np.diag(level)) if level.ndim == 2 else level, bands)
+
+
+def _median(levels: np.ndarray) -> float:
+    return float(np.median(levels)) if levels.size else float("nan")

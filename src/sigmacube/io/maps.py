@@ -1,0 +1,245 @@
+"""Maps: values with their σ as cloud-optimised GeoTIFFs, with a style for QGIS beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from sigmacube._version import __version__
+from sigmacube.io.atomic import staged
+from sigmacube.io.geotiff import opened, placing
+from sigmacube.io.metadata import to_json
+from sigmacube.io.ortho import Lookup, lookup_of
+from sigmacube.io.qml import style
+from sigmacube.io.source import parse_bands
+
+if TYPE_CHECKING:
+    from sigmacube.products import Product
+    from sigmacube.result import DenoisedCube
+
+__all__ = ["SUFFIXES", "map_files", "write_product", "write_result"]
+
+SUFFIXES = (".tif", ".tiff")
+
+
+@dataclass(frozen=True, eq=False)
+class _Layer:
+    """One band of a map, read when it is written."""
+
+    name: str
+    read: Callable[[], np.ndarray]
+    tags: Mapping[str, str] = field(default_factory=dict)
+    unit: str = ""
+
+
+def map_files(path: Path, *, pair: bool) -> list[Path]:
+    """Return the files of a map: the image and its style; a pair has σ in files of its own."""
+    stems = [f"{path.stem}_uncert", path.stem] if pair else [path.stem]
+    return [path.with_name(f"{s}{end}") for s in stems for end in (".qml", path.suffix)]
+
+
+def write_product(
+    product: Product, path: str | Path, *, ortho: bool = False, overwrite: bool = False
+) -> Path:
+    """Write a product as a map; the first band holds the values, the second their σ.
+
+    A product of several bands becomes a pair: ``name.tif`` and ``name_uncert.tif``.
+
+    Parameters
+    ----------
+    product
+        With rows and columns.
+    path
+        ``.tif``.
+    ortho
+        Whether to put a scene in sensor geometry on a map, nearest neighbour.
+    overwrite
+        Whether existing files may be replaced.
+    """
+    path = Path(path)
+    lookup = lookup_of(product.metadata, _size(product)) if ortho else None
+    unit = str(product.metadata.get("units") or "")
+    tags = {"sigmacube_product": to_json(product.settings)}
+    if product.estimate.ndim == 2:
+        layers = [
+            _Layer(product.name, lambda: np.asarray(product.estimate), {}, unit),
+            _Layer(f"{product.name} σ", lambda: np.asarray(product.std), {}, unit),
+        ]
+        images = {path: layers}
+    else:
+        images = {
+            path.with_name(f"{path.stem}_uncert{path.suffix}"): _bands(product, product.std, " σ"),
+            path: _bands(product, product.estimate, ""),
+        }
+    _write(images, path, product.metadata, lookup, tags, overwrite)
+    return path
+
+
+def _size(product: Product) -> tuple[int, int]:
+    rows, cols = product.estimate.shape[:2]
+    return rows, cols
+
+
+def _bands(product: Product, values: Any, mark: str) -> list[_Layer]:
+    unit = str(product.metadata.get("units") or "")
+    layers = []
+    for band in range(values.shape[2]):
+        centre = None if product.wavelengths is None else float(product.wavelengths[band])
+        layers.append(_layer(partial(_plane, values, band), band, centre, mark, unit))
+    return layers
+
+
+def _plane(values: Any, band: int) -> np.ndarray:
+    return np.asarray(values[..., band])
+
+
+def _layer(
+    read: Callable[[], np.ndarray], band: int, centre: float | None, mark: str, unit: str
+) -> _Layer:
+    if centre is None:
+        return _Layer(f"band {band}{mark}", read, {}, unit)
+    tags = {"wavelength": repr(centre), "wavelength_units": "Nanometers"}
+    return _Layer(f"{centre:.1f} nm{mark}", read, tags, unit)
+
+
+def write_result(
+    result: DenoisedCube | str | Path,
+    path: str | Path,
+    *,
+    bands: Any = None,
+    ortho: bool = False,
+    overwrite: bool = False,
+) -> Path:
+    """Write a result as a pair of maps, ``name.tif`` and ``name_uncert.tif``, band by band.
+
+    Parameters
+    ----------
+    result
+        A result or the file of one; files are read band by band, however large.
+    path
+        ``.tif``.
+    bands
+        Bands to keep, as for `sigmacube.read`.
+    ortho
+        Whether to put a scene in sensor geometry on a map, nearest neighbour.
+    overwrite
+        Whether existing files may be replaced.
+
+    Examples
+    --------
+    >>> import tempfile, rasterio, sigmacube as sc
+    >>> noisy = sc.synthetic.add_noise(sc.synthetic.scene((24, 30, 40), rng=1), 0.05, rng=2)
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> _ = write_result(sc.denoise(noisy, 0.05), folder / "map.tif", bands="600nm:700nm")
+    >>> sorted(file.name for file in folder.iterdir())
+    ['map.qml', 'map.tif', 'map_uncert.qml', 'map_uncert.tif']
+    """
+    from sigmacube.io.result_file import open_result
+
+    path = Path(path)
+    with open_result(result) as source:
+        count = source.shape[2]
+        chosen = range(count) if bands is None else parse_bands(bands, count, source.wavelengths)
+        metadata = source.about.metadata
+        lookup = lookup_of(metadata, source.shape[:2]) if ortho else None
+        tags = {"sigmacube_settings": to_json(source.about.settings)}
+        unit = str(metadata.get("units") or "")
+        images: dict[Path, list[_Layer]] = {}
+        beside = path.with_name(f"{path.stem}_uncert{path.suffix}")
+        for name, file, mark in (("std", beside, " σ"), ("estimate", path, "")):
+            if name not in source.cubes:
+                continue
+            images[file] = [
+                _layer(
+                    partial(source.image, name, int(band)),
+                    int(band),
+                    None if source.wavelengths is None else float(source.wavelengths[band]),
+                    mark,
+                    unit,
+                )
+                for band in chosen
+            ]
+        _write(images, path, metadata, lookup, tags, overwrite)
+    return path
+
+
+def _write(
+    images: Mapping[Path, Sequence[_Layer]],
+    path: Path,
+    metadata: Mapping[str, Any],
+    lookup: Lookup | None,
+    tags: Mapping[str, str],
+    overwrite: bool,
+) -> None:
+    """Write images and their styles, all of them or none; the one that was named comes last."""
+    if path.suffix.lower() not in SUFFIXES:
+        raise ValueError(
+            f"{path}: maps cannot be written with suffix {path.suffix!r}. It must be one of "
+            f"{', '.join(SUFFIXES)}."
+        )
+    finals = [file for image in images for file in (image.with_suffix(".qml"), image)]
+    every = map_files(path, pair=True)
+    stale = [file for file in every if file not in finals]
+    place = dict(metadata) if lookup is None else lookup.metadata(metadata)
+    about = dict(tags)
+    if place.get("acquisition_time"):
+        about["acquisition_time"] = str(place["acquisition_time"])
+    if lookup is not None:
+        about["sigmacube_ortho"] = f"nearest neighbour, by {lookup.source}"
+    with staged(finals, overwrite=overwrite, stale=stale) as temporary:
+        names = dict(zip(finals, temporary, strict=True))
+        for image, layers in images.items():
+            ranges = _write_cog(names[image], layers, place, lookup, about)
+            is_std = image.stem.endswith("_uncert")
+            text = style([layer.name for layer in layers], ranges, sequential=is_std)
+            names[image.with_suffix(".qml")].write_text(text, encoding="utf-8")
+
+
+def _write_cog(
+    path: Path,
+    layers: Sequence[_Layer],
+    place: Mapping[str, Any],
+    lookup: Lookup | None,
+    tags: Mapping[str, str],
+) -> list[tuple[float, float]]:
+    """Write one image; return the range of every band, without the outermost two per cent."""
+    import rasterio.shutil
+
+    plain = path.with_name(f"{path.name}.plain")
+    ranges = []
+    first = layers[0].read()
+    rows, cols = first.shape if lookup is None else lookup.shape
+    options = {"width": cols, "height": rows, "count": len(layers), "dtype": "float32",
+               "nodata": float("nan"), "bigtiff": "if_safer", "interleave": "band"}  # fmt: skip
+    try:
+        with opened(plain, "w", **options, **placing(place)) as file:
+            what = f"Map by sigmacube {__version__}"
+            file.update_tags(TIFFTAG_IMAGEDESCRIPTION=what, **tags)
+            for number, layer in enumerate(layers, start=1):
+                values = first if number == 1 else layer.read()
+                values = values if lookup is None else lookup.gather(values)
+                file.write(np.ascontiguousarray(values, dtype=np.float32), number)
+                file.set_band_description(number, layer.name)
+                file.set_band_unit(number, layer.unit)
+                file.update_tags(number, **layer.tags)
+                ranges.append(_range(values))
+        rasterio.shutil.copy(
+            str(plain), str(path), driver="COG", compress="deflate", predictor="yes",
+            overview_resampling="nearest", bigtiff="if_safer",
+        )  # fmt: skip
+    finally:
+        plain.unlink(missing_ok=True)
+    return ranges
+
+
+def _range(values: np.ndarray) -> tuple[float, float]:
+    known = values[np.isfinite(values)]
+    if not known.size:
+        return 0.0, 1.0
+    low, high = np.percentile(known, [2, 98])
+    return float(low), float(high if high > low else low + (abs(low) or 1.0))

@@ -1,0 +1,1 @@
+"""Things added from outside the package: one file and one row of a table each."""

@@ -1,0 +1,420 @@
+"""Hostile files, full disks, signals and crowds: one line, nothing left, no wait."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import resource
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+import sigmacube as sc
+from sigmacube import io
+from sigmacube.cli import main
+from sigmacube.io.atomic import check_output
+from sigmacube.io.untrusted import reading
+
+CUBE = np.arange(5 * 6 * 4, dtype=np.float32).reshape(5, 6, 4)
+
+
+def run(*words: object) -> tuple[int, str]:
+    """Run a command; return its exit code and what it says of errors."""
+    done = CliRunner().invoke(main, [str(word) for word in words])
+    return done.exit_code, done.stderr
+
+
+def envi(folder: Path, **fields: Any) -> Path:
+    """Write an ENVI cube whose header has some fields replaced."""
+    known = {
+        "samples": 6, "lines": 5, "bands": 4, "data type": 4, "interleave": "bip", "byte order": 0,
+    } | fields  # fmt: skip
+    header = folder / "x.hdr"
+    header.write_text("ENVI\n" + "".join(f"{k} = {v}\n" for k, v in known.items()))
+    (folder / "x").write_bytes(CUBE.tobytes())
+    return header
+
+
+@pytest.fixture(scope="module")
+def result() -> sc.DenoisedCube:
+    noisy = sc.synthetic.add_noise(sc.synthetic.scene((12, 14, 9), rng=1), 0.05, rng=2)
+    return sc.denoise(noisy, 0.05, prior=None, window=6, step=3)
+
+
+class TestHdf:
+    def test_dimension_lists_of_another_kind(self, tmp_path):
+        with h5py.File(tmp_path / "x.h5", "w") as file:
+            file.create_dataset("cube", data=CUBE).attrs["DIMENSION_LIST"] = "y x band"
+        assert io.read(tmp_path / "x.h5").shape == CUBE.shape
+
+    def test_dimension_scales_that_were_removed(self, tmp_path):
+        with h5py.File(tmp_path / "x.h5", "w") as file:
+            cube = file.create_dataset("cube", data=CUBE)
+            for axis, name in enumerate(("y", "x", "band")):
+                file.create_dataset(name, data=np.arange(CUBE.shape[axis]))
+                file[name].make_scale(name)
+                cube.dims[axis].attach_scale(file[name])
+            del file["band"]
+            file.create_dataset("band", data=np.arange(4)).make_scale("band")
+        assert io.read(tmp_path / "x.h5").shape == CUBE.shape
+
+    def test_values_in_other_files_are_asked_for(self, tmp_path):
+        (tmp_path / "secret").write_bytes(CUBE.tobytes())
+        with h5py.File(tmp_path / "x.h5", "w") as file:
+            place = [(str(tmp_path / "secret"), 0, h5py.h5f.UNLIMITED)]
+            file.create_dataset("cube", CUBE.shape, "f4", external=place)
+        with pytest.raises(ValueError, match=r"only read with external=True"):
+            io.read(tmp_path / "x.h5")
+        np.testing.assert_array_equal(io.read(tmp_path / "x.h5", external=True).values, CUBE)
+
+    @pytest.mark.parametrize("own", [True, False])
+    def test_virtual_arrays(self, tmp_path, own):
+        layout = h5py.VirtualLayout(CUBE.shape, "f4")
+        with h5py.File(tmp_path / "other.h5", "w") as file:
+            file["cube"] = CUBE
+        with h5py.File(tmp_path / "x.h5", "w") as file:
+            file["part"] = CUBE
+            name, key = (".", "part") if own else (str(tmp_path / "other.h5"), "cube")
+            layout[:] = h5py.VirtualSource(name, key, CUBE.shape)
+            file.create_virtual_dataset("cube", layout)
+        if own:
+            np.testing.assert_array_equal(io.read(tmp_path / "x.h5", variable="cube").values, CUBE)
+        else:
+            with pytest.raises(ValueError, match=r"other\.h5"):
+                io.read(tmp_path / "x.h5", variable="cube")
+
+    def test_very_many_arrays(self, tmp_path):
+        with h5py.File(tmp_path / "x.h5", "w", libver="latest") as file:
+            for number in range(6000):
+                file.create_group(str(number))
+        start = time.process_time()
+        with pytest.raises(ValueError, match="more than 5000 objects"):
+            io.read(tmp_path / "x.h5")
+        assert time.process_time() - start < 5
+
+    def test_groups_that_hold_themselves(self, tmp_path):
+        with h5py.File(tmp_path / "x.h5", "w") as file:
+            file["g/cube"] = CUBE
+            file["g/again"] = file["g"]
+        assert io.read(tmp_path / "x.h5").shape == CUBE.shape
+
+    def test_names_in_no_encoding(self, tmp_path):
+        with h5py.File(tmp_path / "x.h5", "w") as file:
+            file[b"cube\xff"] = CUBE
+            file[b"cube\xff"].attrs["units"] = np.bytes_(b"\xff")
+        cube = io.read(tmp_path / "x.h5")
+        np.testing.assert_array_equal(cube.values, CUBE)
+        str(cube.metadata).encode()
+
+
+class TestEnvi:
+    def test_unpacks_no_more_than_it_needs(self, tmp_path):
+        header = envi(tmp_path, **{"file compression": 1})
+        (tmp_path / "x").write_bytes(gzip.compress(CUBE.tobytes() + bytes(200_000_000), 1))
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        np.testing.assert_array_equal(io.read(header).values, CUBE)
+        assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100_000  # kB
+
+    def test_damaged_packing(self, tmp_path):
+        header = envi(tmp_path, **{"file compression": 1})
+        packed = bytearray(gzip.compress(CUBE.tobytes()))
+        packed[12:20] = b"\xff" * 8
+        (tmp_path / "x").write_bytes(packed)
+        with pytest.raises(ValueError, match="cannot be read"):
+            io.read(header)
+
+    @pytest.mark.parametrize(
+        ("key", "value"),
+        [
+            ("wavelength", "{1, 2, 3, 9e999999}"),
+            ("wavelength", "{1, 2, 3, inf}"),
+            ("fwhm", "{1, 2, 3, 1e400}"),
+            ("reflectance scale factor", "1e-200"),
+            ("reflectance scale factor", "nan"),
+            ("data gain values", "{1, 1, 1, 0}"),
+            ("data offset values", "{1, 1, 1, 1e99}"),
+            ("map info", "{UTM, 1, 1, nan, 1, 30, 30, 33, North, WGS-84}"),
+        ],
+    )
+    def test_numbers_that_are_none(self, tmp_path, key, value):
+        extra = {"wavelength": "{1, 2, 3, 4}"} if key == "fwhm" else {}
+        header = envi(tmp_path, **extra, **{key: value})
+        with pytest.raises(ValueError, match=r"x\.hdr: .*[Ii]nvalid"):
+            io.read(header)
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "[" * 100_000,
+            "[]",
+            '{"settings": 3, "metadata": {}}',
+            '{"settings": {}, "metadata": {"fwhm": 3}}',
+            '{"settings": {}, "metadata": {"transform": ["a", 1, 2, 3, 4, 5]}}',
+            '{"settings": {}, "metadata": {"envi": []}}',
+        ],
+    )
+    def test_side_cars(self, tmp_path, text):
+        header = envi(tmp_path)
+        (tmp_path / "x.hdr.sigmacube.json").write_text(text)
+        with pytest.raises(ValueError, match="damaged"):
+            io.read(header)
+
+
+class TestResults:
+    @pytest.mark.parametrize("name", ["r.hdr", "r.tif"])
+    @pytest.mark.parametrize("key", ["noise", "uncertainty", "cuts_bands"])
+    def test_raster_without_a_part(self, result, tmp_path, name, key):
+        path = result.save(tmp_path / name)
+        beside = tmp_path / f"{name}.sigmacube.json"
+        document = json.loads(beside.read_text())
+        del document[key]
+        beside.write_text(json.dumps(document))
+        with pytest.raises(ValueError, match=r"^\S*r\.\w+: "):
+            io.read_result(path)
+
+    @pytest.mark.parametrize(
+        ("variable", "replaced"),
+        [("noise", np.zeros(3)), ("rank", np.zeros(0)), ("residual_ratio", None)],
+    )
+    def test_netcdf_of_parts_that_do_not_fit(self, result, tmp_path, variable, replaced):
+        path = result.save(tmp_path / "r.nc")
+        with h5py.File(path, "a") as file:
+            del file[variable]
+            if replaced is not None:
+                file[variable] = replaced
+        with pytest.raises(ValueError, match=r"r\.nc: "):
+            io.read_result(path)
+
+    def test_attributes_of_another_kind(self, result, tmp_path):
+        path = result.save(tmp_path / "r.nc", keep_factors=True)
+        for text in ("[1]", "{", '{"layout": 3, "kind": 7}', '{"layout": 3}'):
+            with h5py.File(path, "a") as file:
+                file.attrs["sigmacube_factors"] = text
+            with pytest.raises(ValueError, match=r"r\.nc: "):
+                io.read_result(path)
+
+    def test_what_the_system_says_stays(self, tmp_path):
+        with pytest.raises(FileNotFoundError), reading(tmp_path):
+            (tmp_path / "none").read_bytes()
+
+
+class TestPlaces:
+    @pytest.mark.parametrize("kind", ["pipe", "socket", "device"])
+    @pytest.mark.parametrize("role", ["input", "mask", "output", "result", "labels"])
+    def test_only_files_and_folders(self, tmp_path, kind, role):
+        np.save(tmp_path / "in.npy", CUBE)
+        special = tmp_path / ("s.nc" if role in ("output", "result") else "s.npy")
+        link = None
+        if kind == "pipe":
+            os.mkfifo(special)
+        elif kind == "socket":
+            link = socket.socket(socket.AF_UNIX)
+            link.bind(str(special))
+        else:
+            special.symlink_to("/dev/zero")
+        places = {
+            "input": ["denoise", special, tmp_path / "out.nc"],
+            "mask": ["denoise", tmp_path / "in.npy", tmp_path / "out.nc", "--mask", special],
+            "output": ["denoise", tmp_path / "in.npy", special, "--overwrite"],
+            "result": ["report", special],
+            "labels": ["product", tmp_path / "in.npy", "--labels", special],
+        }
+        code, text = run(*places[role])
+        if link is not None:
+            link.close()
+        assert code == 2
+        assert f"is a {kind}" in text
+
+    def test_loops_of_links(self, tmp_path):
+        (tmp_path / "a.nc").symlink_to(tmp_path / "b.nc")
+        (tmp_path / "b.nc").symlink_to(tmp_path / "a.nc")
+        for words in (["info", tmp_path / "a.nc"], ["report", tmp_path / "a.nc"]):
+            code, text = run(*words)
+            assert code == 2
+            assert text.count("\n") == 1
+
+    def test_only_stores_are_replaced(self, tmp_path):
+        (tmp_path / "thesis.zarr").mkdir()
+        (tmp_path / "thesis.zarr" / "chapter.txt").write_text("years of work")
+        with pytest.raises(FileExistsError, match="no Zarr store"):
+            check_output([tmp_path / "thesis.zarr"], overwrite=True)
+
+    def test_addresses_of_local_files(self, tmp_path):
+        np.save(tmp_path / "in.npy", CUBE)
+        assert io.read((tmp_path / "in.npy").as_uri()).shape == CUBE.shape
+        with pytest.raises(ValueError, match="another machine"):
+            io.read("file://elsewhere/in.npy")
+
+    @pytest.mark.parametrize("address", ["http://127.0.0.1:1", "tcp://x", "tcp://a:b", "x"])
+    def test_schedulers(self, tmp_path, address):
+        np.save(tmp_path / "in.npy", CUBE)
+        code, text = run("denoise", tmp_path / "in.npy", tmp_path / "o.nc", "--scheduler", address)
+        assert code == 2
+        assert "Invalid scheduler" in text
+
+
+class TestRunFolder:
+    @pytest.mark.parametrize(
+        ("name", "content"),
+        [
+            ("run.json", b"{"),
+            ("run.json", b"{}"),
+            ("run.json", b"[1]"),
+            ("survey.npz", b"PK damaged"),
+            ("survey.npz", b""),
+        ],
+    )
+    def test_damage_is_told(self, tmp_path, name, content, resume):
+        source, output = tmp_path / "in.npy", tmp_path / "out.zarr"
+        rng = np.random.default_rng(0)
+        np.save(source, rng.normal(size=(24, 20, 5)))
+        words = ["denoise", source, output, "--prior", "none", "--noise", "1", "--window", "5",
+                 "--tile", "12x10", "--threads", "--workers", "1"]  # fmt: skip
+        with resume.Killer() as killer:
+            assert killer.run(
+                source,
+                output,
+                fault="tile-before:2",
+                tile="12x10",
+                noise=1.0,
+                window=5,
+                step=4,
+                prior=None,
+                mode="threads",
+                dtype="float32",
+            )
+        folder = tmp_path / ".out.zarr.run"
+        (folder / name).write_bytes(content)
+        code, text = run(*words, "--resume")
+        assert code == 2
+        assert text.count("--overwrite") == 1
+        assert text.count("Error: ") == 1
+        assert run(*words, "--overwrite")[0] == 0
+
+
+class TestFullDisk:
+    @pytest.mark.parametrize("limit", [2_000, 30_000])
+    def test_netcdf(self, result, tmp_path, limit):
+        """A limit on the size of files fails like a disk without room, in a child of its own."""
+        code = f"""if True:
+            import resource, signal, sys
+            import numpy as np, sigmacube as sc
+            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+            noisy = sc.synthetic.add_noise(sc.synthetic.scene((30, 34, 9), rng=1), 0.05, rng=2)
+            made = sc.denoise(noisy, 0.05, prior=None, window=10, step=5)
+            resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, {limit}))
+            try:
+                made.save({str(tmp_path / "out.nc")!r}, keep_factors=True)
+            except OSError as error:
+                print(error.strerror)
+            """
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+        assert (done.returncode, done.stdout, done.stderr) == (0, "File too large\n", "")
+        assert list(tmp_path.iterdir()) == []
+
+
+class TestStreamsAndSignals:
+    def test_closed_streams(self, tmp_path):
+        np.save(tmp_path / "in.npy", CUBE)
+        command = f"{sys.executable} -c 'from sigmacube.cli import main; main()'"
+        for words, code in (
+            (f"info {tmp_path}/in.npy >&-", 0),
+            (f"info {tmp_path}/none.npy 2>&-", 2),
+            (f"info {tmp_path}/in.npy <&- >&- 2>&-", 0),
+            ("info - <&-", 2),
+        ):
+            done = subprocess.run(
+                ["sh", "-c", f"{command} {words}"], capture_output=True, text=True
+            )
+            assert done.returncode == code, done.stderr
+            assert "Traceback" not in done.stderr
+
+    @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+    def test_ended_while_writing(self, tmp_path, number):
+        """The writing itself waits for the signal, so that it always comes in its middle."""
+        np.save(tmp_path / "in.npy", np.random.default_rng(0).normal(size=(12, 10, 5)))
+        code = """if True:
+            import sys, time
+            from sigmacube.io import full_disk
+            write = full_disk._Patient._store
+            def wait(*given):
+                full_disk._Patient._store = write
+                print("writing", flush=True)
+                time.sleep(0.5)
+                write(*given)
+            full_disk._Patient._store = wait
+            from sigmacube.cli import main
+            main()
+            """
+        words = ["denoise", tmp_path / "in.npy", tmp_path / "out.nc", "--noise", "1", "--window",
+                 "6", "--prior", "none"]  # fmt: skip
+        command = [sys.executable, "-c", code, *map(str, words)]
+        how: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        with subprocess.Popen(command, **how) as process:
+            assert process.stdout is not None
+            process.stdout.readline()
+            process.send_signal(number)
+            _, text = process.communicate(timeout=60)
+        assert process.returncode == 128 + number
+        assert text.count("Error: ") == 1
+        assert "Traceback" not in text
+        assert [path.name for path in tmp_path.iterdir()] == ["in.npy"]
+
+
+class TestCrowd:
+    def test_pages_are_made_or_refused_at_once(self):
+        from sigmacube.show.viewer.guard import MAX_PAGES, Pages
+
+        now = [0.0]
+        pages = Pages(clock=lambda: now[0])
+        answers = []
+        for _ in range(200):
+            found = pages.refusal(len([a for a in answers if a is None]), connections=200)
+            answers.append(found)
+            if found is None:
+                with pages.making():
+                    now[0] += 0.4
+        assert 1 <= answers.count(None) <= 4
+        assert now[0] < 2
+        alone = Pages(clock=lambda: now[0])
+        for number in range(MAX_PAGES):  # one after another
+            assert alone.refusal(number, connections=number + 1) is None
+            with alone.making():
+                now[0] += 0.4
+        assert alone.refusal(MAX_PAGES) == (503, "too many pages are open")
+
+    def test_slow_connections_end(self, result, tmp_path, monkeypatch):
+        import asyncio
+
+        from sigmacube.show.viewer import server as module
+
+        monkeypatch.setattr(module, "_PATIENCE", 0.3)
+        ready, box = threading.Event(), {}
+
+        def serve() -> None:
+            asyncio.set_event_loop(asyncio.new_event_loop())
+            with module.start(result) as viewer:
+                box["viewer"] = viewer
+                viewer.loop.add_callback(ready.set)
+                viewer.loop.start()
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        assert ready.wait(30)
+        viewer = box["viewer"]
+        with socket.create_connection(("127.0.0.1", viewer.port), timeout=20) as link:
+            link.sendall(b"GET / HT")
+            assert link.recv(1) == b""
+        viewer.loop.add_callback(viewer.loop.stop)
+        thread.join(20)
