@@ -18,6 +18,7 @@ from sigmacube.core.spatial import survey as survey_subspace
 from sigmacube.core.spatial.completing import Completion, learn_completion
 from sigmacube.core.spatial.subspace import project
 from sigmacube.core.validity import to_all_bands
+from sigmacube.core.windows import Span
 from sigmacube.estimators import Region
 from sigmacube.estimators.memory import spatial_bytes
 from sigmacube.settings import Settings
@@ -25,7 +26,6 @@ from sigmacube.survey import AROUND, Scene, SceneBlock, Survey
 
 __all__ = ["SpatialEstimator"]
 
-Span = tuple[int, int]
 # The smaller windows, as a share of the larger ones: they follow borders.
 SMALL = 0.4
 # Maps over windows and rows that a region takes: fits, two averages, variance.
