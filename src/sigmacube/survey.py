@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import warnings
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import reduce
 from typing import Any, Protocol
 
@@ -52,6 +52,9 @@ MOSAIC = 240
 REGIONS = 4
 # Rows that are whitened at a time.
 STRIP = 8
+# Pixels around one that the size of its noise is taken from, to each side, if they are like it: so
+# many standard deviations of their own noise apart.
+AROUND, LIKE = 3, 5.0
 _NOISE_PARTS = ("gain", "offset", "reference", "correlation")
 
 
@@ -310,7 +313,7 @@ class Scene:
         if not valid.all():
             values = np.where(valid[..., None], values, 0)
         if survey.signal_noise is not None:
-            scale = _pixel_scale(values, lacking, survey.signal_noise)
+            scale = self._scale(values, valid, lacking, rows, wide)
         if missing is not None:
             values = np.where(missing, 0, values)
         here = slice(cols.start - wide.start, cols.stop - wide.start)
@@ -322,6 +325,32 @@ class Scene:
             dtype if dtype in (np.float32, np.float64) else np.dtype(np.float64),
             valid[:, here], missing_here, lacking_here, scale_here, wide_scale=scale,
         )  # fmt: skip
+
+    def _scale(
+        self, values: np.ndarray, valid: np.ndarray, lacking: np.ndarray | None,
+        rows: slice, cols: slice,
+    ) -> np.ndarray:  # fmt: skip
+        """Return (row, col) factors of a block's pixels on their noise.
+
+        What smooths over pixels needs them smooth, too: a factor that jitters with the noise of its
+        own pixel would be taken out of the spectra and come back when they are scaled again.
+        """
+        noise = self.survey.signal_noise
+        assert noise is not None
+        if self.survey.settings.prior is None:
+            return _pixel_scale(values, lacking, noise)
+        tall, wide = (
+            slice(max(part.start - AROUND, 0), min(part.stop + AROUND, n))
+            for part, n in zip((rows, cols), self.survey.shape, strict=False)
+        )
+        wide = self.extent(tall, wide)[1]
+        spectra, mask = self.source.block(tall, wide)
+        kept = valid_elements(spectra, mask)[..., self.survey.bands]
+        spectra = np.where(kept, spectra[..., self.survey.bands], np.asarray(noise.reference))
+        power = np.square(_pixel_scale(spectra, None, noise))
+        smooth = np.sqrt(_like_mean(power, np.asarray(kept.any(axis=2)), noise.jitter()))
+        top, left = rows.start - tall.start, cols.start - wide.start
+        return smooth[top : top + len(values), left : left + values.shape[1]]
 
     def over_noise(self, rows: slice, cols: slice) -> tuple[np.ndarray, np.ndarray]:
         """Return values over their noise std, and which of them are there, of a block."""
@@ -377,17 +406,6 @@ class SceneBlock:
         run(fill, [slice(start, start + STRIP) for start in range(0, shape[0], STRIP)])
         return white
 
-    def bridged(self) -> SceneBlock:
-        """Return the block with missing values on the line between kept bands of their pixel.
-
-        Whitening mixes bands, so a gap must not be zero before it.
-        """
-        if self.missing is None:
-            return self
-        spectra = np.array(self.spectra, dtype=np.float64)
-        spectra[:, self.cols] = _bridged(spectra[:, self.cols], self.missing)
-        return replace(self, spectra=spectra, missing=None)
-
     def scaled(self) -> np.ndarray:
         """Return the block over its noise, without regard to the correlation of bands."""
         part, scale = self.spectra[:, self.cols], self.pixel_scale
@@ -420,20 +438,6 @@ class SceneBlock:
         return output
 
 
-def _bridged(values: np.ndarray, missing: np.ndarray) -> np.ndarray:
-    """Return values (row, col, band) interpolated over the bands that are missing."""
-    last = values.shape[2] - 1
-    index = np.where(missing, -1, np.arange(last + 1))
-    before = np.maximum.accumulate(index, axis=2)
-    after = np.where(missing, last + 1, index)
-    after = np.minimum.accumulate(after[..., ::-1], axis=2)[..., ::-1]
-    before, after = np.where(before < 0, after, before), np.where(after > last, before, after)
-    before, after = np.clip(before, 0, last), np.clip(after, 0, last)
-    share = (np.arange(last + 1) - before) / np.maximum(after - before, 1)
-    low, high = (np.take_along_axis(values, at, axis=2) for at in (before, after))
-    return np.where(missing, low + share * (high - low), values)
-
-
 def _pixel_scale(spectra: np.ndarray, missing: np.ndarray | None, noise: SignalNoise) -> np.ndarray:
     """Return (row, col) factors on the noise, segment by segment so that all parts round alike."""
     if missing is not None:  # zero would make a pixel darker than it is
@@ -442,6 +446,25 @@ def _pixel_scale(spectra: np.ndarray, missing: np.ndarray | None, noise: SignalN
     return np.concatenate(
         [noise.pixel_scale(spectra[:, start : start + SEGMENT]) for start in starts], axis=1
     )
+
+
+def _like_mean(image: np.ndarray, valid: np.ndarray, jitter: float) -> np.ndarray:
+    """Return the mean of the pixels around every pixel that differ by no more than noise may.
+
+    ``jitter`` is the standard deviation of a pixel of power one; it grows with the root of the
+    power. Borders stay where they are. Sums have the same order wherever a block begins.
+    """
+    side = 2 * AROUND + 1
+    padded = np.pad(np.where(valid, image, np.inf), AROUND, constant_values=np.inf)
+    reach = LIKE * jitter * np.sqrt(image)
+    total, count = image.copy(), np.ones_like(image)
+    for i, j in np.ndindex(side, side):
+        if (i, j) != (AROUND, AROUND):
+            other = padded[i : i + image.shape[0], j : j + image.shape[1]]
+            like = np.abs(other - image) <= reach
+            total += np.where(like, other, 0.0)
+            count += like
+    return total / count
 
 
 def find_presence(source: Source, progress: Progress | None = None) -> Presence:

@@ -21,6 +21,7 @@ from sigmacube.core.levels import LEVELS, half_width
 from sigmacube.core.parallel import ParallelMap, parallel
 from sigmacube.core.progress import Progress, phase, shown
 from sigmacube.core.validity import valid_elements
+from sigmacube.core.windows import Span
 from sigmacube.correction import corrected, find_line_offsets
 from sigmacube.cube import Cube
 from sigmacube.estimators import Region
@@ -54,7 +55,6 @@ CELL = 20
 N_CLASSES = 5
 # Pairs of neighbours whose error covariance is asked for.
 N_PAIRS = 32
-Span = tuple[int, int]
 
 
 @dataclass(frozen=True)
@@ -289,10 +289,11 @@ def _as_in(result: DenoisedCube) -> Settings:
     """Return the settings that a result was made with."""
     names = set(Settings().to_dict()) - {"uncertainty"}
     found = {name: result.settings[name] for name in names if name in result.settings}
+    spatial = found.setdefault("prior", None) == "spatial"  # the first release knew no prior
     for side in ("window", "step"):
         if side in found:
-            rows, cols = found[side][:2]
-            found[side] = rows if found.get("prior") else [rows, cols, None]
+            sides = found[side][:2]
+            found[side] = max(sides) if spatial else [*sides, None]
     return Settings.from_dict(found)
 
 

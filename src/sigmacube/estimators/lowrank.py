@@ -17,15 +17,13 @@ from sigmacube.core.lowrank.solve import spectral_energy
 from sigmacube.core.lowrank.solvers import Solver, fit_for_noise, make_solver, traits_of
 from sigmacube.core.parallel import ParallelMap
 from sigmacube.core.validity import to_all_bands
-from sigmacube.core.windows import Block, WindowGrid
+from sigmacube.core.windows import Block, Span, WindowGrid
 from sigmacube.estimators import Progress, Region
 from sigmacube.estimators.memory import lowrank_bytes
 from sigmacube.settings import Settings
 from sigmacube.survey import Scene, SceneBlock, Survey
 
 __all__ = ["LowRankEstimator"]
-
-Span = tuple[int, int]
 
 
 @dataclass(frozen=True)
