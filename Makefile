@@ -68,5 +68,5 @@ pictures: $(DEV) ## Take the pictures of the report and the viewer (needs chromi
 	$(BIN)/python docs/figures/pages.py
 
 clean:           ## Remove what the other targets made
-	rm -rf $(VENV) .venv-min attacks/found demo docs/_build docs/api .pytest_cache .mypy_cache .ruff_cache .import_linter_cache build dist
+	rm -rf $(VENV) .venv-min attacks/found demo docs/_build docs/api docs/generated .pytest_cache .mypy_cache .ruff_cache .import_linter_cache build dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -62,7 +62,7 @@ def denoise(
         the result, and so is a band that no window over a pixel has seen.
     calibrate
         Scale the standard deviation of every band by what leaving elements out shows (see
-        `sigmacube.validation`), and record the factors in ``settings["calibration"]``.
+        `sigmacube.holdout`), and record the factors in ``settings["calibration"]``.
     workers
         Threads; by default the number of processors, but one where windows are so small that
         more would be in each other's way. The result is the same for any number, to the last bit.

@@ -21,6 +21,7 @@ from sigmacube.core.levels import LEVELS, half_width
 from sigmacube.core.parallel import ParallelMap, parallel
 from sigmacube.core.progress import Progress, phase, shown
 from sigmacube.core.validity import valid_elements
+from sigmacube.core.windows import Span
 from sigmacube.cube import Cube
 from sigmacube.estimators import Region
 from sigmacube.pipeline import as_cube, denoise_region, survey_scene
@@ -43,7 +44,6 @@ CELL = 20
 N_CLASSES = 5
 # Pairs of neighbours whose error covariance is asked for.
 N_PAIRS = 32
-Span = tuple[int, int]
 
 
 @dataclass(frozen=True)
@@ -257,9 +257,11 @@ def _as_in(result: DenoisedCube) -> Settings:
     """Return the settings that a result was made with."""
     names = set(Settings().to_dict()) - {"uncertainty"}
     found = {name: result.settings[name] for name in names if name in result.settings}
+    spatial = found.setdefault("prior", None) == "spatial"  # the first release knew no prior
     for side in ("window", "step"):
         if side in found:
-            found[side] = [*found[side][:2], None]
+            sides = found[side][:2]
+            found[side] = max(sides) if spatial else [*sides, None]
     return Settings.from_dict(found)
 
 

@@ -17,15 +17,13 @@ from sigmacube.core.lowrank.solve import spectral_energy
 from sigmacube.core.lowrank.solvers import Solver, fit_for_noise, make_solver, traits_of
 from sigmacube.core.parallel import ParallelMap
 from sigmacube.core.validity import to_all_bands
-from sigmacube.core.windows import Block, WindowGrid
+from sigmacube.core.windows import Block, Span, WindowGrid
 from sigmacube.estimators import Progress, Region
 from sigmacube.estimators.memory import lowrank_bytes
 from sigmacube.settings import Settings
 from sigmacube.survey import Scene, SceneBlock, Survey
 
 __all__ = ["LowRankEstimator"]
-
-Span = tuple[int, int]
 
 
 @dataclass(frozen=True)
@@ -59,14 +57,6 @@ class LowRankEstimator:
             for region in sampled_regions(survey.grid)
         )
         return {"correlation": pool_noise_correlation(parts, run).table}
-
-    def needs(self, scene: Scene) -> list[tuple[slice, slice]]:
-        """Return the blocks that `learn` reads."""
-        grid = scene.survey.grid
-        if not self._keeps_noise(scene.survey):
-            return []
-        parts = [grid.part(*region) for region in sampled_regions(grid)]
-        return [scene.extent(*part.pixels) for part in parts]
 
     def extent(self, scene: Scene, rows: Span, cols: Span) -> tuple[slice, slice]:
         """Return the rows and columns that `solve` reads for a region."""
