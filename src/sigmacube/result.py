@@ -112,7 +112,7 @@ class DenoisedCube(EstimatedCube):
         >>> import sigmacube as sc
         >>> truth = sc.synthetic.scene((24, 30, 40), rng=1)
         >>> noisy = sc.synthetic.add_noise(truth, 0.03, impulses=0.1, rng=2)
-        >>> result = sc.denoise(noisy, 0.03, window=12, step=6, solver="robust")
+        >>> result = sc.denoise(noisy, 0.03, window=12, step=6, solver="robust", prior=None)
         >>> shares = result.rejected_share("band")
         >>> shares.shape, bool(0.08 < shares.mean() < 0.12)
         ((40,), True)

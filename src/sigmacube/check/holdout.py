@@ -257,9 +257,11 @@ def _as_in(result: DenoisedCube) -> Settings:
     """Return the settings that a result was made with."""
     names = set(Settings().to_dict()) - {"uncertainty"}
     found = {name: result.settings[name] for name in names if name in result.settings}
+    spatial = found.setdefault("prior", None) == "spatial"  # the first release knew no prior
     for side in ("window", "step"):
         if side in found:
-            found[side] = [*found[side][:2], None]
+            sides = found[side][:2]
+            found[side] = max(sides) if spatial else [*sides, None]
     return Settings.from_dict(found)
 
 
