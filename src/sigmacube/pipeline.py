@@ -6,7 +6,6 @@ and columns of it: the whole scene in memory, a tile of a file, or a block of a 
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +13,6 @@ import numpy as np
 
 from sigmacube.core.parallel import ParallelMap, parallel
 from sigmacube.core.validity import broadcast_mask
-from sigmacube.core.windows import WindowGrid
 from sigmacube.correction import corrected, find_line_offsets
 from sigmacube.cube import Cube
 from sigmacube.estimators import Progress, Region, advice, estimator
@@ -39,9 +37,6 @@ if TYPE_CHECKING:
 __all__ = ["as_cube", "denoise_cube", "denoise_region", "survey_scene"]
 
 Noise = float | np.ndarray | str | SignalNoise | SettledNoise | None
-# Elements of a window from which on a second thread pays: below it threads spend more time on
-# handing over the interpreter lock than a second processor gains.
-SMALL_WINDOW = 12_000
 
 
 def as_cube(cube: Cube | np.ndarray | xr.DataArray, mask: np.ndarray | None = None) -> Cube:
@@ -125,10 +120,7 @@ def denoise_cube(
     progress: Progress | None = None,
 ) -> DenoisedCube:
     """Denoise a cube in memory; see `sigmacube.denoise`."""
-    threads = workers
-    if workers is None and settings.prior is None and settings.solver == "svd":
-        grid = WindowGrid.create(cube.shape, window=settings.window, step=settings.step)
-        threads = 1 if math.prod(grid.window) < SMALL_WINDOW else None
+    threads = estimator(settings).threads(cube.shape) if workers is None else workers
     with parallel(threads) as run:
         survey = survey_scene(cube, noise, settings, run, workers=workers, whole=True)
         region = denoise_region(cube, survey, run, progress=progress)
