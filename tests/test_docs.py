@@ -12,6 +12,7 @@ from click.testing import CliRunner
 import sigmacube as sc
 from sigmacube import products
 from sigmacube.cli import main
+from sigmacube.io.sensors.samples import write_sample
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -54,17 +55,26 @@ def folder(tmp_path_factory):
         file["group/other"] = noisy.values
     stored = np.round(noisy.values * 10_000).astype(np.int16).transpose(2, 0, 1)
     options = {"height": SHAPE[0], "width": SHAPE[1], "count": SHAPE[2], "dtype": "int16"}
-    with rasterio.open(folder / "scene.tif", "w", driver="GTiff", crs="EPSG:32633",
-                       transform=rasterio.Affine(30, 0, 6e5, 0, -30, 58e5), **options) as file:  # fmt: skip
+    options |= {"driver": "GTiff", "crs": "EPSG:32633"}
+    options |= {"transform": rasterio.Affine(30, 0, 6e5, 0, -30, 58e5)}
+    with rasterio.open(folder / "scene.tif", "w", **options) as file:
         file.write(stored)
         for band, nm in enumerate(noisy.wavelengths, start=1):
             file.update_tags(band, wavelength=f"{nm:.3f}", wavelength_units="nm")
     labels = np.zeros(SHAPE[:2], dtype=np.int16)
     labels[3:12, 4:14], labels[15:27, 8:30] = 1, 2
-    with rasterio.open(folder / "fields.tif", "w", driver="GTiff", height=SHAPE[0], width=SHAPE[1],
-                       count=1, dtype="int16", crs="EPSG:32633",
-                       transform=rasterio.Affine(30, 0, 6e5, 0, -30, 58e5)) as file:  # fmt: skip
+    with rasterio.open(folder / "fields.tif", "w", **{**options, "count": 1}) as file:
         file.write(labels, 1)
+    write_sample("emit-l2a", folder)
+    prisma = write_sample("prisma-l1", folder).path
+    prisma.rename(folder / "PRS_L1_STD_20240618102030.he5")
+    (folder / "enmap").mkdir()
+    enmap = write_sample("enmap-l2a", folder / "enmap").path
+    product = enmap if enmap.is_dir() else enmap.parent
+    shutil.make_archive(str(folder / "ENMAP01-____L2A-DT0000001867"), "zip", product)
+    centres = np.linspace(300, 2600, 40)
+    table = np.stack([centres, 0 * centres + 0.01, 0 * centres + 0.02, 0 * centres], axis=1)
+    np.savetxt(folder / "emit_noise.txt", table)
     (folder / "sentinel2.txt").write_text("490 65\n560 35\n665 30\n842 115\n")
     xr.Dataset({"radiance": (("y", "x", "band"), noisy.values)}).chunk(y=15).to_zarr(
         folder / "line.zarr", consolidated=False
@@ -78,11 +88,14 @@ def names():
     truth = sc.synthetic.scene(SHAPE, rng=1)
     cube = sc.synthetic.add_noise(truth, NOISE, rng=2)
     result = sc.denoise(cube, NOISE, prior=None, window=10)
+    about = {"name": "radiance", "units": "uW/cm^2/sr/nm"}
+    radiance = sc.Cube(cube.values, cube.wavelengths, metadata=about)
     labels = np.zeros(SHAPE[:2], dtype=int)
     labels[3:12, 4:14] = 1
     return {
         "sc": sc, "np": np, "products": products, "cube": cube, "truth": truth, "noise": NOISE,
-        "result": result, "labels": labels, "fields": labels, "first_look": result,
+        "radiance": radiance, "result": result,
+        "labels": labels, "fields": labels, "first_look": result,
         "second_look": result, "values": cube.values, "std": np.full(SHAPE, NOISE), "row": 3,
         "col": 4, "spectrum": truth.values[3, 4, [3, 17, 40]],
     }  # fmt: skip
@@ -90,7 +103,7 @@ def names():
 
 # A page's figures in small.
 SMALLER = {"range(40)": "range(1)", "trials=100": "trials=3", ":100, :100": ":9, :9"}
-SMALLER |= {"(40, 88": "(4, 8"}
+SMALLER |= {"(40, 88": "(4, 8", 'cube = sc.read("https:': 'later = ("https:'}
 
 
 @pytest.mark.parametrize("page", [page for page, text in TEXTS.items() if blocks(text, "python")])
@@ -141,8 +154,10 @@ README_COMMANDS = [
 ]
 
 
-def test_the_readme_s_commands_work_one_after_the_other(folder, monkeypatch):
-    monkeypatch.chdir(folder)
+def test_the_readme_s_commands_work_one_after_the_other(folder, tmp_path, monkeypatch):
+    for name in ("scene", "scene.hdr", "line", "line.hdr"):
+        shutil.copy(folder / name, tmp_path)
+    monkeypatch.chdir(tmp_path)
     assert len(README_COMMANDS) >= 5
     for line in README_COMMANDS:
         words = shlex.split(line)[1:]
