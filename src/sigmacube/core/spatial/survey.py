@@ -113,7 +113,7 @@ def survey(
     """
     sizes = window_sizes(shape[:2], windows)
     total, count, share = gram(block, shape, run)
-    missing = share < 1
+    missing = share < 1 or count < shape[0] * shape[1]
     if missing:
         block, total, directions = _completed(block, shape, total, count, run)
     powers = tuple(np.ones(w.side) for w in sizes)
@@ -128,7 +128,7 @@ def survey(
         seen = np.sum((directions.T @ basis) ** 2, axis=0)
         noise = noise * (1 + (1 / max(share, 0.5) - 1) * seen)
     edges = np.array([coloured_edge(power, basis.shape[1]) for power in powers])
-    trials = _trials(block, shape, windows, basis, powers, edges, noise, run)
+    trials = _trials(block, shape, windows, basis, powers, edges, noise, run, share < 1)
     risk = measured_risk(trials, basis.shape[1], run)
     hole = hole_factor(trials[0], risk, noise, run) if missing else 1.0
     return SpatialModel(
@@ -188,6 +188,7 @@ def _trials(
     edges: np.ndarray,
     noise: np.ndarray,
     run: Run,
+    imputed: bool,
 ) -> list[Trial]:
     """Run the estimator on every patch as on a scene of its own."""
     trials = []
@@ -195,5 +196,5 @@ def _trials(
         y, _ = block(*box.slices)
         plan = Plan(window_sizes(box.shape, windows), powers, edges)
         rng = np.random.default_rng([7, number])
-        trials.append(try_patch(y, basis, plan, noise, rng, run))
+        trials.append(try_patch(y, basis, plan, noise, rng, run, imputed=imputed))
     return trials
