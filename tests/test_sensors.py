@@ -315,6 +315,23 @@ class TestFolders:
         assert read(samples["enmap-l1b"].path, variable="vnir").shape == (36, 30, 24)
 
 
+def test_flight_lines_in_sensor_geometry_have_their_places_beside(tmp_path):
+    sample = write_sample("aviris-ng", tmp_path)
+    header = sample.path.with_name(f"{sample.path.name}.hdr")
+    kept = [line for line in header.read_text().splitlines() if not line.startswith("map info")]
+    header.write_text("\n".join(kept) + "\n")
+    lon, lat = Setting().swath()
+    places = np.stack([lon, lat, np.zeros_like(lat)], axis=2)
+    places.tofile(tmp_path / "ang20240618t102030_rdn_v2z1_loc")
+    (tmp_path / "ang20240618t102030_rdn_v2z1_loc.hdr").write_text(
+        "ENVI\nsamples = 30\nlines = 36\nbands = 3\ndata type = 5\ninterleave = bip\n"
+        "byte order = 0\nheader offset = 0\n"
+    )
+    location = read(sample.path).metadata["location"]
+    np.testing.assert_array_equal(location["lat"], lat)
+    np.testing.assert_array_equal(location["lon"], lon)
+
+
 def test_turned_maps_agree_with_gdal(samples):
     """AVIRIS flight lines are not north-up; GDAL's reading of the same header is the measure."""
     path = samples["aviris-ng"].path

@@ -20,7 +20,7 @@ __all__ = ["LabelledCube", "with_labels"]
 
 @dataclass(frozen=True, eq=False)
 class LabelledCube(DenoisedCube):
-    """What `denoise` makes of a `DataArray`: ``estimate`` and ``std`` are `DataArray`s like it.
+    """What `denoise` makes of a `DataArray`: ``estimate`` and ``std`` are labelled like it.
 
     They have its dimensions in its order, its coordinates and its attributes. Everything else is as
     in `DenoisedCube`; ``arrays`` is the same result in plain arrays (row, col, band).

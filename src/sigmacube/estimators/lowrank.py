@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -17,7 +18,7 @@ from sigmacube.core.lowrank.solve import spectral_energy
 from sigmacube.core.lowrank.solvers import Solver, fit_for_noise, make_solver, traits_of
 from sigmacube.core.parallel import ParallelMap
 from sigmacube.core.validity import to_all_bands
-from sigmacube.core.windows import Block, WindowGrid
+from sigmacube.core.windows import Block, Span, WindowGrid
 from sigmacube.estimators import Progress, Region
 from sigmacube.estimators.memory import lowrank_bytes
 from sigmacube.settings import Settings
@@ -25,7 +26,9 @@ from sigmacube.survey import Scene, SceneBlock, Survey
 
 __all__ = ["LowRankEstimator"]
 
-Span = tuple[int, int]
+# Elements of a window from which on a second thread pays: below it threads spend more time on
+# handing over the interpreter lock than a second processor gains.
+SMALL_WINDOW = 12_000
 
 
 @dataclass(frozen=True)
@@ -60,13 +63,11 @@ class LowRankEstimator:
         )
         return {"correlation": pool_noise_correlation(parts, run).table}
 
-    def needs(self, scene: Scene) -> list[tuple[slice, slice]]:
-        """Return the blocks that `learn` reads."""
-        grid = scene.survey.grid
-        if not self._keeps_noise(scene.survey):
-            return []
-        parts = [grid.part(*region) for region in sampled_regions(grid)]
-        return [scene.extent(*part.pixels) for part in parts]
+    def threads(self, shape: tuple[int, int, int]) -> int | None:
+        """Return how many threads pay for a cube; None for one per processor."""
+        grid = WindowGrid.create(shape, window=self.settings.window, step=self.settings.step)
+        small = self.settings.solver == "svd" and math.prod(grid.window) < SMALL_WINDOW
+        return 1 if small else None
 
     def extent(self, scene: Scene, rows: Span, cols: Span) -> tuple[slice, slice]:
         """Return the rows and columns that `solve` reads for a region."""
@@ -189,9 +190,13 @@ def _region(
         if block.lacking is not None:  # striped values were there
             left_out = left_out & ~block.lacking[here]
         left_out = to_all_bands(left_out, survey.bands, survey.shape[2])
+    estimate = block.to_output(combined.estimate[here], here)
+    std = None if std is None else block.to_output(std, here)
+    if combined.left_out is not None:
+        _give_back(block, here, estimate, std)
     return Region(
-        estimate=block.to_output(combined.estimate[here], here),
-        std=None if std is None else block.to_output(std, here),
+        estimate=estimate,
+        std=std,
         errors=errors,
         errors_origin=factors.grid.origin,
         grid=factors.grid,
@@ -201,6 +206,28 @@ def _region(
         noise_scale=None if scale is None else scale[here],
         left_out=left_out,
     )
+
+
+def _give_back(
+    block: SceneBlock, here: tuple[slice, slice], estimate: np.ndarray, std: np.ndarray | None
+) -> None:
+    """Fill in what no window kept, though it was observed: its value, and σ no less than that.
+
+    A robust solver may set aside all values of a pixel, or of a band. Nothing else is known of
+    them then, and a value that was set aside is no measurement.
+    """
+    there = np.broadcast_to(block.valid[here][..., None], (*estimate.shape[:2], len(block.bands)))
+    if block.missing is not None:
+        there = there & ~block.missing[here]
+    rows, cols, band = np.nonzero(there & ~np.isfinite(estimate[..., block.bands]))
+    if not len(rows):
+        return
+    values = block.spectra[:, block.cols][here][rows, cols, band].astype(np.float64)
+    estimate[rows, cols, block.bands[band]] = values
+    if std is not None:
+        scale = 1.0 if block.pixel_scale is None else block.pixel_scale[here][rows, cols]
+        level = block.noise.std[band] * scale
+        std[rows, cols, block.bands[band]] = np.hypot(level, values)
 
 
 def _per_window(array: np.ndarray) -> np.ndarray:

@@ -202,8 +202,8 @@ class Source(Card):
     def _physical(self, stored: np.ndarray) -> np.ndarray:
         if self.scale is None and self.offset is None:
             return stored
-        values = stored.astype(self.dtype)
         with np.errstate(all="ignore"):  # what leaves the type's range is not valid
+            values = stored.astype(self.dtype)
             if self.scale is not None:
                 values *= np.asarray(self.scale, dtype=self.dtype)
             if self.offset is not None:

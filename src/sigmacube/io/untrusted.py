@@ -15,6 +15,8 @@ from typing import Any, TypeVar
 __all__ = ["check_plain", "guarded", "printable", "reading"]
 
 _Result = TypeVar("_Result")
+#: Characters of an error: a damaged file can make a library repeat all of it.
+_LONGEST = 600
 _KINDS = (
     (stat.S_ISFIFO, "pipe"),
     (stat.S_ISSOCK, "socket"),
@@ -58,8 +60,10 @@ def reading(path: Path | str) -> Iterator[None]:
     except Warning:
         raise
     except ValueError as error:
-        if name in str(error):
-            raise
+        if name in str(error) and not isinstance(error, UnicodeError):
+            if len(str(error)) <= _LONGEST:
+                raise
+            raise ValueError(_reason(error)) from error
         raise ValueError(f"{path}: {_reason(error)}") from error
     except MemoryError as error:
         raise MemoryError(f"{path}: {_reason(error)}") from error
@@ -81,9 +85,9 @@ def guarded(path: Path | str, function: Callable[..., _Result]) -> Callable[...,
     return safely
 
 
-def _reason(error: BaseException, longest: int = 300) -> str:
+def _reason(error: BaseException) -> str:
     text = printable(" ".join(str(error).split()))
-    return f"{text[:longest]}…" if len(text) > longest else text
+    return f"{text[:_LONGEST]}…" if len(text) > _LONGEST else text
 
 
 def printable(text: str) -> str:

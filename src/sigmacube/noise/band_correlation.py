@@ -16,6 +16,8 @@ LAGS = 8
 # what whitening can amplify.
 LOWEST_DENSITY = 0.01
 MAX_ROUNDS = 40
+# Correlation at the last lag from which on it goes on beyond.
+TAIL = 0.1
 SETTLED = 1e-3
 
 
@@ -38,7 +40,8 @@ def correlation_by_lag(covariance: np.ndarray, positions: np.ndarray) -> np.ndar
     array([1.  , 0.5 , 0.25])
     """
     std = np.sqrt(np.diag(covariance))
-    correlation = covariance / np.outer(std, std)
+    both = np.outer(std, std)
+    correlation = np.divide(covariance, both, out=np.eye(len(std)), where=both > 0)
     distance = np.abs(np.subtract.outer(positions, positions))
     near = distance <= LAGS
     sums = np.bincount(distance[near], correlation[near], minlength=LAGS + 1)
@@ -60,6 +63,7 @@ def correlation_matrix(by_lag: np.ndarray, positions: np.ndarray) -> np.ndarray:
     """
     span = int(positions[-1] - positions[0]) + 1
     size = 4 * max(span, 4 * LAGS)
+    by_lag = _with_tail(by_lag, size // 2)
     ring = np.zeros(size)
     ring[: len(by_lag)] = by_lag
     ring[size - len(by_lag) + 1 :] = by_lag[:0:-1]
@@ -67,6 +71,20 @@ def correlation_matrix(by_lag: np.ndarray, positions: np.ndarray) -> np.ndarray:
     by_distance = np.fft.irfft(density, n=size)
     by_distance /= by_distance[0]
     return by_distance[np.abs(np.subtract.outer(positions, positions))]
+
+
+def _with_tail(by_lag: np.ndarray, most: int) -> np.ndarray:
+    """Return correlations by distance that go on beyond the last lag as they fall before it.
+
+    Noise that is still notable there is autoregressive: its correlation falls by the same factor
+    from one distance to the next.
+    """
+    half = len(by_lag) // 2
+    if len(by_lag) <= LAGS or min(by_lag[half], by_lag[-1]) < TAIL:
+        return by_lag
+    factor = float(np.clip((by_lag[-1] / by_lag[half]) ** (1 / (len(by_lag) - 1 - half)), 0, 0.995))
+    tail = by_lag[-1] * factor ** np.arange(1, most - len(by_lag) + 1)
+    return np.concatenate([by_lag, tail])
 
 
 def fit_complement(

@@ -50,6 +50,11 @@ def differences_noise(sample: NoiseSample, std: np.ndarray) -> DifferencesNoise:
     directions, spatial_lag1 = signal_directions(scaled)
     pairs = zip(scaled.blocks, scaled.valid, strict=True)
     changes = np.concatenate([second_differences(block, valid) for block, valid in pairs])
+    if not len(changes):
+        raise ValueError(
+            "Invalid scene for a noise estimate: no four pixels of a square are valid. Give the "
+            "noise instead."
+        )
     quiet = changes[_homogeneous(changes @ directions, sample.n_bands)]
     covariance = quiet.T @ quiet / len(quiet)
     relative, by_lag = fit_complement(covariance, directions, sample.positions)

@@ -132,7 +132,7 @@ class Product(Card):
         return plots.product(self, level=level)
 
     def labelled(self) -> Product:
-        """Return the product with `DataArray`s in the place of plain arrays."""
+        """Return the product with `DataArray` objects in the place of plain arrays."""
         from sigmacube.io import product
 
         arrays: dict[str, Any] = product.labelled_arrays(self)

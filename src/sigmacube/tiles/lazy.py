@@ -1,14 +1,14 @@
 """A Dask-backed `DataArray` in, a result of Dask arrays out.
 
-One pass over the data is made at once (the survey), by tasks that return a few numbers each. The
-result's arrays have one chunk per tile; a tile's task reads itself and its halo.
+The scene is surveyed at once, block by block, so that no more than a block is in memory. The arrays
+of the result have one chunk per tile; a tile's task reads itself and its halo.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial, reduce
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,16 +20,7 @@ from sigmacube.io.dataarray import dataarray_mask, describe
 from sigmacube.pipeline import denoise_region, survey_scene
 from sigmacube.result import DenoisedCube
 from sigmacube.settings import Settings
-from sigmacube.survey import (
-    Presence,
-    Scene,
-    SettledNoise,
-    Source,
-    Survey,
-    noise_regions,
-    settle_noise,
-    strips,
-)
+from sigmacube.survey import Scene, Source, Survey
 from sigmacube.tiles.plan import Tile, TileGrid, choose_tile, parse_memory
 
 if TYPE_CHECKING:
@@ -63,7 +54,8 @@ def denoise_lazily(
     """
     ordered, wavelengths, metadata = describe(array)
     blocks = _Blocks(ordered, None if mask is None else broadcast_mask(mask, ordered.shape))
-    survey = _survey(blocks, noise, settings)
+    with parallel() as run:
+        survey = survey_scene(blocks, noise, settings, run)
     if tile is None:
         tile = choose_tile(survey, ordered.dtype.itemsize, parse_memory(TASK_MEMORY))
     tiles = TileGrid.create(survey.shape, tile)
@@ -97,7 +89,7 @@ def _computed(result: DenoisedCube, delayed: Any) -> DenoisedCube:
 
 
 class _Blocks:
-    """Blocks of a Dask-backed cube and of its mask, as delayed arrays."""
+    """A Dask-backed cube and its mask, read by block: at once, or by a task."""
 
     def __init__(self, ordered: xr.DataArray, mask: np.ndarray | None) -> None:
         check_values(np.empty((0, 0, 0), ordered.dtype))
@@ -105,100 +97,60 @@ class _Blocks:
         self.shape: tuple[int, int, int] = ordered.shape  # type: ignore[assignment]
 
     def block(self, rows: slice, cols: slice) -> tuple[np.ndarray, np.ndarray | None]:
-        """Refuse: nothing is read but by tasks."""
-        raise LookupError(f"Rows {rows} and columns {cols} are not at hand.")
+        """Return values and mask of a block, computed now."""
+        region = (rows, cols)
+        values = np.asarray(self.array.data[region].compute())
+        return self._at_hand(region)(values).block(rows, cols)
 
-    def delayed(self, region: Region) -> tuple[Any, np.ndarray | None]:
-        """Return the values of a region as a Dask array, and the user's mask there."""
-        own = None if self.mask is None else np.array(self.mask[region])
-        return self.array.data[region], own
-
-    def call(self, function: Any, regions: Sequence[Region], *arguments: Any, nout: int = 1) -> Any:
-        """Delay ``function(source, *arguments)`` that reads some regions."""
+    def call(self, function: Any, region: Region, *arguments: Any, nout: int = 1) -> Any:
+        """Delay ``function(source, *arguments)`` that reads a region."""
         import dask
 
-        values, masks = zip(*(self.delayed(region) for region in regions), strict=True)
+        task = partial(_with_source, function, self._at_hand(region))
+        return dask.delayed(task, nout=nout, pure=False)(self.array.data[region], arguments)
+
+    def _at_hand(self, region: Region) -> partial[_AtHand]:
+        """Return what makes a source of the values of a region."""
         about = self.array[:0, :0, :0].copy(data=np.empty((0, 0, 0), self.array.dtype))
-        about = about.drop_vars(about.coords)
-        task = partial(_with_source, function, self.shape, about, list(regions))
-        return dask.delayed(task, nout=nout, pure=False)(list(values), list(masks), arguments)
+        own = None if self.mask is None else np.array(self.mask[region])
+        return partial(_AtHand, self.shape, about.drop_vars(about.coords), region, own)
 
 
 @dataclass(frozen=True, eq=False)
 class _AtHand:
-    """Regions of a scene that a task has got."""
+    """A region of a scene that a task has got."""
 
     shape: tuple[int, int, int]
     about: xr.DataArray
     """An empty array with the attributes of the whole."""
-    regions: Sequence[Region]
-    values: Sequence[np.ndarray]
-    masks: Sequence[np.ndarray | None]
+    region: Region
+    mask: np.ndarray | None
+    """The user's mask of the region."""
+    values: np.ndarray
 
     def block(self, rows: slice, cols: slice) -> tuple[np.ndarray, np.ndarray | None]:
-        """Return values and mask of a block that lies in one of the regions."""
-        for (top, side), held, own in zip(self.regions, self.values, self.masks, strict=True):
-            if (rows.start >= top.start and rows.stop <= top.stop
-                    and cols.start >= side.start and cols.stop <= side.stop):  # fmt: skip
-                here = (slice(rows.start - top.start, rows.stop - top.start),
-                        slice(cols.start - side.start, cols.stop - side.start))  # fmt: skip
-                part = np.asarray(held[here])
-                valid = dataarray_mask(self.about, part)
-                mine = None if own is None else own[here]
-                both = valid if mine is None else mine if valid is None else valid & mine
-                return part, both
-        raise LookupError(f"Rows {rows} and columns {cols} are not at hand.")
+        """Return values and mask of a block that lies in the region."""
+        top, side = (part.start for part in self.region)
+        here = (
+            slice(rows.start - top, rows.stop - top),
+            slice(cols.start - side, cols.stop - side),
+        )
+        part = np.asarray(self.values[here])
+        valid = dataarray_mask(self.about, part)
+        own = None if self.mask is None else self.mask[here]
+        return part, valid if own is None else own if valid is None else valid & own
 
 
 def _with_source(
-    function: Any,
-    shape: tuple[int, int, int],
-    about: xr.DataArray,
-    regions: Sequence[Region],
-    values: Sequence[np.ndarray],
-    masks: Sequence[np.ndarray | None],
-    arguments: Sequence[Any],
+    function: Any, source: Callable[[np.ndarray], _AtHand], values: Any, arguments: Sequence[Any]
 ) -> Any:
-    """Call a function with the regions that are at hand."""
-    return function(_AtHand(shape, about, regions, values, masks), *arguments)
-
-
-def _survey(blocks: _Blocks, noise: Any, settings: Settings) -> Survey:
-    """Survey the scene by tasks that return a few numbers each."""
-    import dask
-
-    shape = blocks.shape
-    whole = [(rows, slice(0, shape[1])) for rows in strips(shape)]
-    looks = [blocks.call(_look, [region], region) for region in whole]
-    regions = [region for line in noise_regions(shape) for region in line]
-    level = blocks.call(_settle, regions, noise, settings)
-    found, settled = dask.compute(looks, level)
-    presence = reduce(Presence.joined, found)
-    bare = Survey(shape, presence, settled, settings)
-    regions = estimator(settings).needs(Scene(blocks, bare))
-    if settings.solver == "robust":
-        regions = [(slice(0, shape[0]), slice(0, shape[1]))]  # stripes run through all of it
-    task = blocks.call(_take_survey, regions or whole[:1], settled, settings, presence)
-    survey: Survey = dask.compute(task)[0]
-    return survey
-
-
-def _settle(source: Source, noise: Any, settings: Settings) -> SettledNoise:
-    return settle_noise(source, noise, settings, workers=1)
-
-
-def _look(source: Source, region: Region) -> Presence:
-    return Presence.look(*source.block(*region))
-
-
-def _take_survey(source: Source, noise: Any, settings: Settings, presence: Presence) -> Survey:
-    with parallel(1) as run:
-        return survey_scene(source, noise, settings, run, presence=presence)
+    """Call a function with the region that is at hand."""
+    return function(source(values), *arguments)
 
 
 def _delayed_tile(blocks: _Blocks, survey: Survey, tile: Tile) -> Any:
     region = estimator(survey.settings).extent(Scene(blocks, survey), tile.rows, tile.cols)
-    return blocks.call(_solve_tile, [region], survey, tile, nout=7)
+    return blocks.call(_solve_tile, region, survey, tile, nout=7)
 
 
 def _solve_tile(source: Source, survey: Survey, tile: Tile) -> tuple[Any, ...]:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -194,21 +195,22 @@ def ratio_limit(count: int) -> float:
 def _summary(
     trials: Trials, levels: tuple[float, ...], blocks: list[_Block], chosen: np.ndarray
 ) -> MonteCarlo:
-    count, elements = trials.count, sum(block.elements for block in blocks)
+    count = trials.count
+    elements, freedom = (sum(getattr(b, name) for b in blocks) for name in ("elements", "freedom"))
     if elements == 0:
         raise ValueError("Invalid trials: no element has an estimate and a standard deviation.")
-    mean = _total([block.coverage for block in blocks]) / elements
-    square = _total([block.coverage_squared for block in blocks]) / elements
+    mean, square, *shares = (
+        _total([getattr(block, name) for block in blocks]) / elements
+        for name in ("coverage", "coverage_squared", "inside", "inside_truth")
+    )
     spread = np.sqrt(np.maximum(square - mean**2, 0))
-    per_trial = _total([block.inside for block in blocks]) / elements
-    per_trial_truth = _total([block.inside_truth for block in blocks]) / elements
-    ratio = np.concatenate([block.ratio for block in blocks])
+    errors = [share.std(axis=1, ddof=1) / math.sqrt(count) for share in shares]
+    ratio, z, sampled = (
+        np.concatenate([getattr(block, name) for block in blocks])
+        for name in ("ratio", "z", "sampled")
+    )
     variance = sum(block.variances for block in blocks) / elements
     bias = sum(block.squared_means for block in blocks) / elements - variance / count
-    z = np.concatenate([block.z for block in blocks])
-    freedom = sum(block.freedom for block in blocks)
-    p_values = shapiro_p(np.concatenate([block.sampled for block in blocks]))
-    rejected = [_share_rejected(p) for p in (p_values, shapiro_p(z))]
     return MonteCarlo(
         trials=count,
         noise=trials.noise,
@@ -218,11 +220,9 @@ def _summary(
         coverage=_by_level(levels, mean),
         coverage_spread=_by_level(levels, spread),
         spread_limit={p: math.sqrt(p * (1 - p) / count) for p in levels},
-        coverage_error=_by_level(levels, per_trial.std(axis=1, ddof=1) / math.sqrt(count)),
-        truth_coverage=_by_level(levels, per_trial_truth.mean(axis=1)),
-        truth_coverage_error=_by_level(
-            levels, per_trial_truth.std(axis=1, ddof=1) / math.sqrt(count)
-        ),
+        coverage_error=_by_level(levels, errors[0]),
+        truth_coverage=_by_level(levels, shares[1].mean(axis=1)),
+        truth_coverage_error=_by_level(levels, errors[1]),
         std_ratio=np.float64(np.nanmean(ratio, dtype=np.float64)),
         std_ratio_spread=float(np.nanstd(ratio, dtype=np.float64)),
         std_ratio_limit=ratio_limit(count),
@@ -230,13 +230,21 @@ def _summary(
         rmse=math.sqrt(sum(block.squares for block in blocks) / elements / count),
         bias=math.sqrt(max(bias, 0.0)),
         degrees_of_freedom=freedom,
-        shapiro_p=p_values,
-        shapiro_rejected=rejected[0],
-        shapiro_rejected_z=rejected[1],
-        shapiro_limits=binomial_limits(0.05, min(len(p_values), freedom)),
         sample_positions=np.stack(np.unravel_index(chosen, trials.truth.shape), axis=1),
         sample_z=z,
+        **_normality(sampled, z, freedom),
     )
+
+
+def _normality(sampled: np.ndarray, z: np.ndarray, freedom: int) -> dict[str, Any]:
+    """Return what Shapiro and Wilk's test says of sampled estimates and of z."""
+    p_values = shapiro_p(sampled)
+    return {
+        "shapiro_p": p_values,
+        "shapiro_rejected": _share_rejected(p_values),
+        "shapiro_rejected_z": _share_rejected(shapiro_p(z)),
+        "shapiro_limits": binomial_limits(0.05, min(len(p_values), freedom)),
+    }
 
 
 def _total(parts: list[np.ndarray]) -> np.ndarray:

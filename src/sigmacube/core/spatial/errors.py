@@ -30,6 +30,13 @@ __all__ = ["SpatialErrors", "Weights"]
 Weights = np.ndarray | Mapping[tuple[int, int, int], float]
 
 
+def _of_unit_size(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return (n, P) rows over the power of two nearest to their largest element, and these."""
+    rows = np.asarray(rows, dtype=np.float64)
+    size = np.ldexp(1.0, np.frexp(np.abs(rows).max(axis=1, initial=0.0))[1])
+    return rows / size[:, None], size
+
+
 def _in_turn(function: object, items: object) -> list:
     return [function(item) for item in items]  # type: ignore[operator,attr-defined]
 
@@ -167,7 +174,8 @@ class SpatialErrors:
         self, first: np.ndarray, second: np.ndarray, run: Run = _in_turn
     ) -> np.ndarray:
         """Return (row, col, n) covariances of combinations (n, P) of bands at every pixel."""
-        a, b = (np.asarray(rows, dtype=np.float64) for rows in (first, second))
+        # Powers of two are taken out, which rounds nothing: the windows' part is single precision.
+        (a, a_size), (b, b_size) = (_of_unit_size(rows) for rows in (first, second))
         a_in, b_in = a @ self.basis, b @ self.basis
         root = np.sqrt(self.gain)
         cov = variance_along(self.views, self.box, a_in * root, b_in * root, run).astype(np.float64)
@@ -178,7 +186,7 @@ class SpatialErrors:
         for r, c in np.unique(self.restored[:, :2], axis=0).tolist():
             pixel = self.spectral_covariance(r, c)
             cov[r, c] = np.einsum("np,pq,nq->n", a, pixel, b)
-        return cov
+        return cov * (a_size * b_size)
 
     def support_covariance(
         self,
@@ -197,7 +205,8 @@ class SpatialErrors:
         weights
             (row, col) weight of each pixel in its support.
         """
-        a, b = (np.asarray(rows, dtype=np.float64) for rows in (first, second))
+        # Powers of two are taken out, which rounds nothing: the windows' part is single precision.
+        (a, a_size), (b, b_size) = (_of_unit_size(rows) for rows in (first, second))
         a_in, b_in = (rows @ self.basis for rows in (a, b))
         both = np.einsum("nk,nk->n", a_in, b_in)
         seen = np.einsum("nk,nk,k->n", a_in, b_in, self.gain)
@@ -218,7 +227,8 @@ class SpatialErrors:
         rest = np.sum(loads**2, axis=1)
         rest += np.bincount(index, w**2 * self.own_outside[valid], minlength=count)
         own = np.bincount(index, w**2 * self.own_inside[valid], minlength=count)
-        return out + own[:, None] * both + rest[:, None] * (np.einsum("np,np->n", a, b) - both)
+        out += own[:, None] * both + rest[:, None] * (np.einsum("np,np->n", a, b) - both)
+        return out * (a_size * b_size)
 
     def draws(
         self, count: int, rng: np.random.Generator, rows: slice, cols: slice

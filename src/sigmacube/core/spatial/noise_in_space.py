@@ -19,6 +19,8 @@ MOST_DIRECTIONS = 48
 FEWEST_DIRECTIONS = 4
 # The scatter of N(f) in units of its sampling error, above which noise is not taken for white.
 WHITE = 1.35
+# The least power of noise at any frequency, relative to the mean.
+LEAST_POWER = 1e-3
 
 
 def noise_power(
@@ -49,8 +51,10 @@ def noise_power(
     for i, ones in enumerate(flat):
         number = sum(part[i][1] for part in sums)
         power = np.sum([part[i][0] for part in sums], axis=0)
-        power = power / max(power.mean(), 1e-300)
+        power = power / power.mean() if power.mean() > 0 else ones
         scatter = np.mean((power - 1) ** 2) * number / 2
+        # No frequency is free of noise, though a small or flat scene may show none at some.
+        power = np.maximum(power, LEAST_POWER)
         powers.append(power if number > 0 and scatter > WHITE else ones)
     return tuple(powers)
 

@@ -194,6 +194,9 @@ def strengths(
     """
     values, turn = np.linalg.eigh(basis.T @ total @ basis)
     values, basis = np.maximum(values[::-1], 1e-12 * max(values[-1], 1e-300)), basis @ turn[:, ::-1]
+    # LAPACK leaves signs open; what is drawn at random along an axis must not depend on that.
+    largest = np.argmax(np.abs(basis), axis=0)
+    basis = basis * np.where(basis[largest, np.arange(basis.shape[1])] < 0, -1.0, 1.0)
     pixels, bands = max(count, 1.0), len(total)
     beta = (bands - basis.shape[1]) / pixels
     excess = values / pixels - 1 - beta

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from typing import Any
+
+import numpy as np
 
 from sigmacube.io.sensors.aviris import NODATA, instrument_in
 from sigmacube.io.sensors.quantities import radiance, reflectance
@@ -24,6 +27,27 @@ def finds(source: Source) -> bool:
     return "denoised" not in source.metadata and instrument_in(_description(source)) is not None
 
 
+def _location(source: Source) -> dict[str, Any]:
+    """Return longitude, latitude and height of every pixel, from the LOC file of the flight line.
+
+    It is looked for beside the radiance, under the same identifier.
+    """
+    found = _TIME.search(_description(source)) or _TIME.search(source.path.name)
+    if found is None:
+        return {}
+    for header in sorted(source.path.parent.glob("*.hdr")):
+        stem = header.name.lower().removesuffix(".hdr").removesuffix(".img")
+        if found[0].lower() not in stem or not stem.endswith("_loc"):
+            continue
+        from sigmacube.io import envi
+
+        places = envi.open_source(header)
+        if places.shape == (*source.shape[:2], 3):
+            lon, lat, elev = np.moveaxis(places.read().values.astype(np.float64), 2, 0)
+            return {"location": {"lat": lat, "lon": lon, "elev": elev}}
+    return {}
+
+
 def opened(source: Source) -> Source:
     """Return the source with its instrument, time, quantity and no-data value."""
     text = _description(source)
@@ -32,6 +56,8 @@ def opened(source: Source) -> Source:
     if (found := _TIME.search(text)) is not None:
         year, month, day, hour, minute, second = found.groups()
         metadata.setdefault("acquisition_time", f"{year}-{month}-{day}T{hour}:{minute}:{second}")
+    if "transform" not in metadata:
+        metadata |= _location(source)
     lower = text.lower()
     if source.stored_dtype.kind != "f":
         return replace(source, metadata=metadata)

@@ -111,6 +111,19 @@ def _headers(port: int) -> type[OutputTransform]:
     return Headers
 
 
+def _patient(tornado: _Guarded) -> HTTPServer:
+    """Return the server of pages; a connection that sends its request drop by drop is closed."""
+    http = HTTPServer(
+        tornado,
+        max_header_size=_MAX_HEADER,
+        max_body_size=1024,
+        idle_connection_timeout=_PATIENCE,
+        body_timeout=_PATIENCE,
+    )
+    tornado.connections = lambda: len(http._connections)
+    return http
+
+
 class Viewer:
     """A running viewer.
 
@@ -158,15 +171,7 @@ class Viewer:
         )
         tornado.port, tornado.pages = self.port, pages
         tornado.transforms.append(_headers(self.port))
-        # A connection that sends its request drop by drop is closed after a while.
-        http = HTTPServer(
-            tornado,
-            max_header_size=_MAX_HEADER,
-            max_body_size=1024,
-            idle_connection_timeout=_PATIENCE,
-            body_timeout=_PATIENCE,
-        )
-        tornado.connections = lambda: len(http._connections)
+        http = _patient(tornado)
         http.add_sockets([link])
         self._server = BaseServer(self.loop, tornado, http)
         self._server.start()

@@ -190,7 +190,8 @@ def grown(
     n, p, k = *change.shape, state.low.rank
     freedom = max((n - k) * (p - k), 1)
     measured = np.sqrt(float(np.vdot(change, change)) / freedom)
-    level = max(float(measured), data.share**-0.5)  # no less than that of unit noise
+    # No less than that of unit noise; there may be no value left at all.
+    level = max(float(measured), max(data.share, 1 / (n * p)) ** -0.5)
     return state.low.above(change, margin * level * noise_edge(n, p), proof=proof)
 
 
