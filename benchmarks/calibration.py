@@ -46,7 +46,7 @@ def full_scene(truth: np.ndarray) -> list[dict]:
     print("full scene, one observation: coverage of the truth at 50/68/90/95/99 %, RMSE/σ₀, PSNR")
     rows = []
     for noise in (0.001, 0.025, 0.05, 0.1, 0.125):
-        result = sc.denoise(sc.synthetic.add_noise(truth, noise, rng=1), noise)
+        result = sc.denoise(sc.synthetic.add_noise(truth, noise, rng=1), noise, prior=None)
         error = result.estimate - truth
         found = [float(np.mean(np.abs(error) <= ndtri((1 + q) / 2) * result.std)) for q in LEVELS]
         rmse = float(np.sqrt(np.mean(error**2)) / noise)
@@ -99,7 +99,7 @@ def monte_carlo(
     std = None
     for trial in range(trials):
         noisy = sc.synthetic.add_noise(truth, noise, rng=trial)
-        result = sc.denoise(noisy, noise, uncertainty=trial == 0, **options)
+        result = sc.denoise(noisy, noise, prior=None, uncertainty=trial == 0, **options)
         estimates[trial] = result.estimate
         std = result.std if trial == 0 else std
     deviation = np.abs(estimates - estimates.mean(axis=0))

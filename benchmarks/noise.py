@@ -63,7 +63,7 @@ def known_truth() -> list[dict[str, Any]]:
     for name, (truth, level) in scenes.items():
         for kind in ("scalar", "per band 10:1", "AR(1) 0.6", "signal"):
             noisy, std = add_noise(truth, kind, level)
-            result = sc.denoise(noisy)
+            result = sc.denoise(noisy, prior=None)
             value = np.asarray(result.noise)
             found = np.sqrt(np.diag(value)) if value.ndim == 2 else value
             z = (result.estimate - truth) / result.std
@@ -110,9 +110,9 @@ def real_scenes() -> list[dict[str, Any]]:
     print(f"{'scene':12s} " + " ".join(f"{name:>8s}" for name in head))
     rows = []
     for name, cube in load_real():
-        check = holdout(cube)
-        hidden = holdout(cube, method="hidden", step=20)
-        one = sc.denoise(cube, one_level_per_band(cube), uncertainty=False, step=20)
+        check = holdout(cube, prior=None)
+        hidden = holdout(cube, method="hidden", step=20, prior=None)
+        one = sc.denoise(cube, one_level_per_band(cube), uncertainty=False, step=20, prior=None)
         row = {
             "scene": name,
             "coverage_50": check.coverage[0.5],
@@ -173,9 +173,9 @@ def cost(repeats: int) -> dict[str, float]:
     truth = sc.synthetic.scene(COST_SHAPE, rng=0).values
     noisy = truth + np.random.default_rng(0).normal(scale=0.02, size=truth.shape)
     tasks = {
-        "denoise": lambda: sc.denoise(noisy, 0.02),
+        "denoise": lambda: sc.denoise(noisy, 0.02, prior=None),
         "estimate": lambda: fit_noise(noisy),
-        "holdout": lambda: holdout(noisy),
+        "holdout": lambda: holdout(noisy, prior=None),
     }
     seconds: dict[str, list[float]] = {name: [] for name in tasks}
     for task in tasks.values():

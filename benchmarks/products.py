@@ -156,7 +156,7 @@ def monte_carlo(
     raw: dict[str, list[np.ndarray]] = {"value": [], "std": [], "flags": []}
     for trial in range(trials):
         noisy = sc.synthetic.add_noise(truth, noise, rng=1000 + trial)
-        result = sc.denoise(noisy, noise)
+        result = sc.denoise(noisy, noise, prior=None)
         if trial == 0:
             perfect = noise_free(result, truth)
             tallies = {name: Tally(make(perfect).estimate) for name, make in makers.items()}
@@ -223,7 +223,9 @@ def fusion(truth: Cube, noise: float, pairs: int = 8) -> dict[str, float]:
     inside = []
     for pair in range(pairs):
         looks = [
-            sc.denoise(sc.synthetic.add_noise(truth, level, rng=9000 + 2 * pair + n), level)
+            sc.denoise(
+                sc.synthetic.add_noise(truth, level, rng=9000 + 2 * pair + n), level, prior=None
+            )
             for n, level in enumerate(levels)
         ]
         both = products.fuse(*looks)
@@ -240,7 +242,7 @@ def fusion(truth: Cube, noise: float, pairs: int = 8) -> dict[str, float]:
 
 def sampling(truth: Cube, noise: float, draws: int = 500, sums: int = 12) -> dict[str, float]:
     """Compare the covariance of draws with the closed form, in units of the sampling error."""
-    result = sc.denoise(sc.synthetic.add_noise(truth, noise, rng=5), noise)
+    result = sc.denoise(sc.synthetic.add_noise(truth, noise, rng=5), noise, prior=None)
     rng = np.random.default_rng(6)
     rows, cols = slice(20, 32), slice(25, 39)
     weights = np.zeros((sums, *truth.shape))
@@ -263,9 +265,9 @@ def times(repeats: int = 3) -> dict[str, float]:
     """Time products beside denoising, in turn, on a scene of the usual size."""
     truth = sc.synthetic.scene((145, 145, 224), rng=0)
     noisy = sc.synthetic.add_noise(truth, 0.05, rng=1)
-    result = sc.denoise(noisy, 0.05)
+    result = sc.denoise(noisy, 0.05, prior=None)
     tasks: dict[str, Callable[[], object]] = {
-        "denoise": lambda: sc.denoise(noisy, 0.05),
+        "denoise": lambda: sc.denoise(noisy, 0.05, prior=None),
         "ndvi": lambda: products.index(result, "ndvi"),
         "aggregate": lambda: products.aggregate(result, 3),
         "Sentinel-2": lambda: products.resample(result, *SENTINEL_2),

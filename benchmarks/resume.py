@@ -29,7 +29,7 @@ from sigmacube.tiles import denoise_file, execute
 from sigmacube.tiles.faults import POINTS
 
 SHAPE = (46, 37, 12)
-SETTINGS: dict[str, Any] = {"noise": 0.05, "window": 5, "step": 2}
+SETTINGS: dict[str, Any] = {"noise": 0.05, "prior": None, "window": 5, "step": 2}
 TILE = "40x27"
 
 # Imports take longer than such a run: one process makes them and forks a child for every attempt.

@@ -85,7 +85,7 @@ def full_scene(scene: np.ndarray, trials: int) -> list[dict]:
     for level in LEVELS:
         for share in IMPULSES:
             noisy = with_salt_and_pepper(scene, level, share, 0)
-            result = sc.denoise(noisy, level, solver="robust")
+            result = sc.denoise(noisy, level, solver="robust", prior=None)
             error = np.abs(result.estimate - scene)
             row = {
                 "noise": level,
@@ -149,7 +149,7 @@ def monte_carlo(
     """Return coverage of the mean over trials and of the truth, at 95 %, and the error."""
     estimates, stds = [], []
     for trial in range(trials):
-        result = sc.denoise(observe(truth, level, share, trial), level, **options)
+        result = sc.denoise(observe(truth, level, share, trial), level, **options, prior=None)
         estimates.append(result.estimate.astype(np.float32))
         stds.append(result.std.astype(np.float32))
     estimate, std = np.array(estimates), np.array(stds)
@@ -177,10 +177,10 @@ def peers(scene: np.ndarray, trials: int) -> dict[str, float]:
     exact = {"solver": SemiSoftGoDecSolver(7, 0.15 / level), "weights": "uniform"}
 
     def rmse(noisy: np.ndarray, **options: object) -> float:
-        estimate = sc.denoise(noisy, level, uncertainty=False, **options).estimate
+        estimate = sc.denoise(noisy, level, uncertainty=False, **options, prior=None).estimate
         return float(np.sqrt(np.mean((estimate - truth) ** 2)) / level)
 
-    full = sc.denoise(mixed, 0.075, solver="robust", uncertainty=False).estimate
+    full = sc.denoise(mixed, 0.075, solver="robust", uncertainty=False, prior=None).estimate
     psnr = -10 * np.log10(np.mean((full - scene) ** 2, axis=(0, 1)))
     rows = {
         "public LRMR settings, no impulses (.161 ± .004)": rmse(plain, **public),
@@ -210,7 +210,7 @@ def missing_data(scene: np.ndarray, trials: int) -> dict[str, float]:
             dead = np.zeros(truth.shape, dtype=bool)
             dead[:, 17, 60:150] = True
             noisy[at_random | dead] = np.nan
-            result = sc.denoise(noisy, 0.05, solver=name)
+            result = sc.denoise(noisy, 0.05, solver=name, prior=None)
             ok = np.abs(result.estimate - truth) <= Z95 * result.std
             inside.append(ok[at_random].mean())
             line.append(ok[dead].mean())
@@ -236,7 +236,7 @@ def seconds(scene: np.ndarray, trials: int) -> dict[str, float]:
         call()
         return time.process_time() - start
 
-    sc.denoise(plain[:40, :40], level, solver="robust")
+    sc.denoise(plain[:40, :40], level, solver="robust", prior=None)
     svd = min(cpu(partial(sc.denoise, plain, level, workers=1)) for _ in range(2))
     rows = {"svd, no impulses, s": svd}
     for name, cube in (("no impulses", plain), ("15 % impulses", wild)):

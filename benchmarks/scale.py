@@ -78,7 +78,7 @@ def rate_table(figures: dict[str, float]) -> None:
         times = []
         for _ in range(3):
             begin = time.process_time()
-            ranks = sc.denoise(noisy, 0.02, workers=1).ranks
+            ranks = sc.denoise(noisy, 0.02, workers=1, prior=None).ranks
             times.append((time.process_time() - begin) / ranks.size)
         report(figures, f"ms per window, {bands} bands ({sensor})", 1e3 * statistics.median(times),
                f"rank {ranks.mean():.1f}")  # fmt: skip
@@ -240,8 +240,8 @@ def run(path: Path, *arguments: str, part: bool = False) -> tuple[float, float]:
     ``part`` is for times alone: seconds are those of the tiles, and memory is not looked at.
     """
     output = path.with_name("out.zarr")
-    options = {"source": str(path), "output": str(output), "noise": NOISE, "window": WINDOW,
-               "step": STEP, "overwrite": True, "mode": "processes"}  # fmt: skip
+    options = {"source": str(path), "output": str(output), "noise": NOISE, "prior": None,
+               "window": WINDOW, "step": STEP, "overwrite": True, "mode": "processes"}  # fmt: skip
     if path.suffix == ".hdr":
         options["reading"] = {"data": str(path.with_suffix(".npy"))}
     words = list(arguments)

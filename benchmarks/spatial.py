@@ -81,7 +81,7 @@ def noisy(truth: np.ndarray, std: float, seed: int = 1) -> np.ndarray:
 def low_rank(truth: np.ndarray, std: float, seed: int = 1) -> float:
     """RMSE of the low-rank default on the same data."""
     y = noisy(truth, std, seed)
-    return rmse(sc.denoise(y, 1.0, uncertainty=False).estimate - truth / std)
+    return rmse(sc.denoise(y, 1.0, uncertainty=False, prior=None).estimate - truth / std)
 
 
 def indian_pines(data: Path) -> np.ndarray | None:
@@ -219,7 +219,7 @@ def real(data: Path) -> Iterator[Row]:
             added = times * draw @ factor.T
             y, scene = (cube + added) @ white, cube @ white
             _, part = solve(y)
-            base = sc.denoise(cube + added, total, uncertainty=False).estimate @ white
+            base = sc.denoise(cube + added, total, uncertainty=False, prior=None).estimate @ white
             size, left = against_scene(part.estimate, scene, added @ white, share)
             before, _ = against_scene(base, scene, added @ white, share)
             measured = f"{size:.4f} (low rank {before:.4f})"
@@ -345,7 +345,7 @@ def foreign_cases(data: Path) -> Iterator[tuple[str, np.ndarray, Callable[[int],
             own = estimate_noise(cube)
             own = np.diag(own**2) if own.ndim == 1 else own
             white = np.linalg.inv(np.linalg.cholesky(own * 4)).T
-            clean = sc.denoise(cube, own, uncertainty=False).estimate @ white
+            clean = sc.denoise(cube, own, uncertainty=False, prior=None).estimate @ white
             yield (
                 name,
                 clean,
@@ -409,7 +409,9 @@ def missing(data: Path) -> Iterator[Row]:
         error = part.estimate - truth / 0.1
         there, gone = (covered(error[m], part.variance[m]) for m in (kept, ~kept))
         base = np.where(kept, y, np.nan)
-        before = rmse((sc.denoise(base, 1.0, uncertainty=False).estimate - truth / 0.1)[kept])
+        before = rmse(
+            (sc.denoise(base, 1.0, uncertainty=False, prior=None).estimate - truth / 0.1)[kept]
+        )
         size = rmse(error[kept])
         lost = rmse(error[~kept])
         measured = f"{there:.3f}, {gone:.3f}; {size:.4f} ({before:.4f}), gone {lost:.3f}"

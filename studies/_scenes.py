@@ -97,7 +97,7 @@ def load_scene(name: str, path: str | None, data: Path | None, *, quick: bool = 
     scaled = scale_bands(values)
     if real:
         scaled = np.asarray(
-            denoise(scaled, 1.0, rank=7, weights="uniform", uncertainty=False).estimate
+            denoise(scaled, 1.0, prior=None, rank=7, weights="uniform", uncertainty=False).estimate
         )
     return Scene(name, title, scaled, real)
 

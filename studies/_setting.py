@@ -94,7 +94,7 @@ class Setting:
         self, scene: Scene, noise: float | np.ndarray, label: str, **fields: Any
     ) -> Iterator[Trials]:
         """Run Monte Carlo trials in scratch space; remove them afterwards."""
-        options = fields.pop("options", {})
+        options = {"prior": None, **fields.pop("options", {})}
         count = fields.pop("count", self.trials)
         key = _key(scene.truth, noise, options, fields)
         trials = make_trials(

@@ -29,12 +29,13 @@ def run(setting: Setting) -> Found:
     scene = setting.main_scene()
     noises = (0.05, 0.125) if setting.quick else (0.001, *NOISE_LEVELS)
     strengths = _strengths(scene.truth)
+    options: dict[str, Any] = {"prior": None, "uncertainty": False, "workers": setting.workers}
     rows: list[dict[str, Any]] = []
     checks = []
     for noise in noises:
         noisy = add_noise(scene.truth, noise, rng=0)
-        found = denoise(noisy, noise, uncertainty=False, workers=setting.workers).ranks
-        told_less = denoise(noisy, 0.8 * noise, uncertainty=False, workers=setting.workers).ranks
+        found = denoise(noisy, noise, **options).ranks
+        told_less = denoise(noisy, 0.8 * noise, **options).ranks
         row: dict[str, Any] = {
             "noise": noise,
             "found": _histogram(found),

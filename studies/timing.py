@@ -73,7 +73,14 @@ def _seconds(setting: Setting, scene: Scene, options: dict[str, Any]) -> dict[st
     for _ in range(3 if setting.quick else 7):
         for uncertainty, times in ((False, alone), (True, with_sigma)):
             start = time.perf_counter()
-            denoise(noisy, NOISE, uncertainty=uncertainty, workers=setting.workers, **options)
+            denoise(
+                noisy,
+                NOISE,
+                prior=None,
+                uncertainty=uncertainty,
+                workers=setting.workers,
+                **options,
+            )
             times.append(time.perf_counter() - start)
     start = time.perf_counter()
     with setting.run_trials(scene, NOISE, f"timing {options}", count=count, rng=2,

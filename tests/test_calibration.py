@@ -26,7 +26,7 @@ def coverage(error: np.ndarray, std: np.ndarray, level: float) -> float:
 def test_full_scene_covers_the_truth(indian_pines: np.ndarray, noise: float) -> None:
     truth = scale_bands(indian_pines)
     noisy = sc.synthetic.add_noise(truth, noise, rng=11)
-    result = sc.denoise(noisy, noise)
+    result = sc.denoise(noisy, noise, prior=None)
     error = result.estimate - truth
     for level in LEVELS:
         assert coverage(error, result.std, level) == pytest.approx(level, abs=0.004)
@@ -44,11 +44,11 @@ def test_correlated_noise_covers_the_truth(indian_crop: np.ndarray) -> None:
     lag = np.abs(np.subtract.outer(np.arange(n_bands), np.arange(n_bands)))
     covariance = 0.7**lag * np.outer(std, std)
     noisy = sc.synthetic.add_noise(indian_crop, covariance, rng=3)
-    result = sc.denoise(noisy, covariance)
+    result = sc.denoise(noisy, covariance, prior=None)
     error = result.estimate - indian_crop
     assert coverage(error, result.std, 0.95) == pytest.approx(0.95, abs=0.01)
     # Control: the same σ per band without the correlation takes noise for signal.
-    naive = sc.denoise(noisy, std)
+    naive = sc.denoise(noisy, std, prior=None)
     assert coverage(naive.estimate - indian_crop, naive.std, 0.95) < 0.85
 
 
@@ -69,7 +69,7 @@ def test_functionals_agree_with_monte_carlo() -> None:
     naive = []
     for trial in range(trials):
         noisy = truth + rng.normal(scale=noise, size=truth.shape)
-        result = sc.denoise(noisy, noise, window=14, uncertainty=trial < 3)
+        result = sc.denoise(noisy, noise, window=14, uncertainty=trial < 3, prior=None)
         for name, w in weights.items():
             found[name].append(float(np.sum(w * result.estimate)))
             if trial < 3:

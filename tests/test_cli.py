@@ -246,7 +246,7 @@ BAD_OPTIONS = {
     "window one": (["cube.npy", "a.nc", "--window", "1"], "at least 2"),
     "window text": (["cube.npy", "a.nc", "--window", "big"], "'big'"),
     "window of four": (["cube.npy", "a.nc", "--window", "5x5x5x5"], "whole number"),
-    "window too large": (["cube.npy", "a.nc", "--window", "99"], "window"),
+    "window too large": (["cube.npy", "a.nc", "--window", "99", "--prior", "none"], "window"),
     "step zero": (["cube.npy", "a.nc", "--step", "0"], "'--step'"),
     "step above window": (["cube.npy", "a.nc", "--window", "8", "--step", "9"], "Invalid step 9"),
     "rank zero": (["cube.npy", "a.nc", "--rank", "0"], "'--rank'"),
@@ -525,7 +525,8 @@ class TestDenoise:
         assert "0.03 (given)" in output
 
     def test_misfit_is_said(self, here):
-        low = run("denoise", "cube.npy", "a.nc", "--noise", "0.001", "--rank", "1").stderr
+        low = run("denoise", "cube.npy", "a.nc", "--noise", "0.001", "--prior", "none",
+                  "--rank", "1").stderr  # fmt: skip
         assert "their σ is too small" in low
         high = run("denoise", "cube.npy", "b.nc", "--noise", "1").stderr
         assert "their σ is too large" in high

@@ -18,7 +18,7 @@ def truth() -> np.ndarray:
 
 
 def run(cube: np.ndarray, **options: object) -> sc.DenoisedCube:
-    return sc.denoise(cube, NOISE, window=14, step=7, **options)
+    return sc.denoise(cube, NOISE, window=14, step=7, **options, prior=None)
 
 
 def covered(result: sc.DenoisedCube, truth: np.ndarray) -> float:
@@ -95,8 +95,8 @@ def test_stripes_are_removed(truth: np.ndarray) -> None:
 @pytest.mark.parametrize("solver", ["robust", "godec", "ssgodec"])
 def test_scale_of_the_data_does_not_matter(truth: np.ndarray, solver: str) -> None:
     part = sc.synthetic.add_noise(truth[:20, :24], NOISE, impulses=0.1, rng=3)
-    one = sc.denoise(part, NOISE, window=12, step=6, solver=solver)
-    two = sc.denoise(8 * part, 8 * NOISE, window=12, step=6, solver=solver)
+    one = sc.denoise(part, NOISE, window=12, step=6, solver=solver, prior=None)
+    two = sc.denoise(8 * part, 8 * NOISE, window=12, step=6, solver=solver, prior=None)
     np.testing.assert_allclose(two.estimate, 8 * one.estimate, rtol=1e-6, atol=1e-6)
     np.testing.assert_allclose(two.std, 8 * one.std, rtol=1e-5)
 
@@ -106,7 +106,9 @@ def test_public_code_is_reproduced(indian_crop: np.ndarray) -> None:
     """Semi-soft GoDec with the settings of the public LRMR code: RMSE .161 σ₀ ± .004."""
     noisy = sc.synthetic.add_noise(indian_crop, 0.05, rng=1)
     solver = SemiSoftGoDecSolver(7, 0.15 / 0.05, "random")
-    result = sc.denoise(noisy, 0.05, solver=solver, weights="uniform", uncertainty=False)
+    result = sc.denoise(
+        noisy, 0.05, solver=solver, weights="uniform", uncertainty=False, prior=None
+    )
     error = np.sqrt(np.mean((result.estimate - indian_crop) ** 2)) / 0.05
     assert error == pytest.approx(0.161, abs=0.004)
 
@@ -118,5 +120,5 @@ def test_robust_on_the_simulated_scene(indian_pines: np.ndarray) -> None:
     inside = []
     for trial in range(3):
         noisy = sc.synthetic.add_noise(truth, 0.1, impulses=0.3, rng=trial)
-        inside.append(covered(sc.denoise(noisy, 0.1, solver="robust"), truth))
+        inside.append(covered(sc.denoise(noisy, 0.1, solver="robust", prior=None), truth))
     assert np.mean(inside) == pytest.approx(0.95, abs=0.015)

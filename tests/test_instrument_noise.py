@@ -267,7 +267,7 @@ class TestWavelengths:
 def test_narrow_scenes_shrink_the_window(caplog):
     values = np.random.default_rng(0).normal(size=(12, 40, 20)) + 5
     with caplog.at_level("WARNING", logger="sigmacube"):
-        result = sc.denoise(values, 1.0)
+        result = sc.denoise(values, 1.0, prior=None)
     assert result.settings["window"][:2] == [12, 12]
     assert "narrower than a window of 20: windows of 12 are used" in caplog.text
 
@@ -284,3 +284,47 @@ def test_tiles_use_noise_files_and_quality_as_memory_does(tmp_path):
     np.testing.assert_array_equal(again.estimate, whole.estimate)
     np.testing.assert_array_equal(again.std, whole.std)
     assert again.settings["noise_model"] == whole.settings["noise_model"]
+
+
+class TestCommandLine:
+    def run(self, *words):
+        from click.testing import CliRunner
+
+        from sigmacube.cli import main
+
+        return CliRunner().invoke(main, [str(word) for word in words])
+
+    def test_noise_file(self, tmp_path):
+        sample = write_sample("emit-l1b", tmp_path, Setting(24, 26))
+        path = noise_file(tmp_path)
+        found = self.run("denoise", sample.path, tmp_path / "a.nc", "--noise", path)
+        assert found.exit_code == 0, found.output
+        about = sc.io.read_result(tmp_path / "a.nc").settings["noise_model"]
+        assert about["file"] == "noise.txt"
+        assert about["line_error"] < 1e-6
+
+    def test_reflectance_is_refused_in_one_line(self, tmp_path):
+        sample = write_sample("emit-l2a", tmp_path, Setting(24, 26))
+        path = noise_file(tmp_path)
+        found = self.run("denoise", sample.path, tmp_path / "a.nc", "--noise", path)
+        assert found.exit_code == 2
+        errors = [line for line in found.stderr.splitlines() if line.startswith("Error: ")]
+        assert len(errors) == 1
+        assert "the cube holds reflectance" in errors[0]
+        assert not (tmp_path / "a.nc").exists()
+
+    def test_a_camera(self, tmp_path):
+        rng = np.random.default_rng(0)
+        smooth = sc.synthetic.scene((24, 26, 20), rng=5)
+        np.save(tmp_path / "raw.npy", smooth.values * 2000 + 100 + rng.normal(0, 5, (24, 26, 20)))
+        np.save(tmp_path / "dark.npy", 100 + rng.normal(0, 5, (40, 26, 20)))
+        np.save(tmp_path / "white.npy", 2100 + rng.normal(0, 5, (40, 26, 20)))
+        np.savetxt(tmp_path / "bands.txt", smooth.wavelengths)
+        frames = ("--dark", tmp_path / "dark.npy", "--white", tmp_path / "white.npy")
+        centres = ("--wavelengths", tmp_path / "bands.txt")
+        found = self.run("denoise", tmp_path / "raw.npy", tmp_path / "a.nc", *frames, *centres)
+        assert found.exit_code == 0, found.output
+        result = sc.io.read_result(tmp_path / "a.nc")
+        assert np.abs(result.estimate - smooth.values).mean() < 0.005
+        np.testing.assert_allclose(result.wavelengths, smooth.wavelengths, rtol=1e-6)
+        assert result.settings["noise_source"].startswith("dark frames and ")

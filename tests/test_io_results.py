@@ -376,7 +376,7 @@ class TestCorrelation:
     @classmethod
     def result(cls):
         noisy = sc.synthetic.add_noise(sc.synthetic.scene((60, 50, 40), rng=1), 0.03, rng=2)
-        return sc.denoise(noisy, 0.03, window=12, step=4)
+        return sc.denoise(noisy, 0.03, window=12, step=4, prior=None)
 
     def stated_std(self, made, name, block):
         rows, cols, band = block

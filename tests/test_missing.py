@@ -30,7 +30,7 @@ def holes(truth: np.ndarray) -> np.ndarray:
 
 
 def run(cube: np.ndarray, **options: object) -> sc.DenoisedCube:
-    return sc.denoise(cube, options.pop("noise", NOISE), window=12, step=6, **options)
+    return sc.denoise(cube, options.pop("noise", NOISE), window=12, step=6, **options, prior=None)
 
 
 @pytest.mark.statistical
@@ -129,7 +129,7 @@ def test_std_is_that_of_functionals(noisy: np.ndarray, holes: np.ndarray, solver
 def test_windows_that_cut_the_bands(truth: np.ndarray, noisy: np.ndarray) -> None:
     cube = noisy.copy()
     cube[5, 8, :30] = np.nan
-    result = sc.denoise(cube, NOISE, window=(12, 12, 20), step=(6, 6, 10))
+    result = sc.denoise(cube, NOISE, window=(12, 12, 20), step=(6, 6, 10), prior=None)
     error = np.abs(result.estimate - truth)
     assert np.isnan(result.estimate[5, 8, :10]).all()  # no band window over them has seen it
     known = np.isfinite(result.estimate)
@@ -180,7 +180,7 @@ def test_correlated_noise_far_below_the_signal(noise: float, solver: str) -> Non
     """A first fill off by signal, not noise, must not be kept as components of its own."""
     holes = np.random.default_rng(1).random((30, 30, 24)) < 0.03
     truth, observed, covariance = strong_signal(noise, holes)
-    result = sc.denoise(observed, covariance, window=12, step=6, solver=solver)
+    result = sc.denoise(observed, covariance, window=12, step=6, solver=solver, prior=None)
     z = (result.estimate - truth) / result.std
     assert np.median(result.ranks) == 2
     for which in (holes, ~holes):
@@ -191,7 +191,7 @@ def test_correlated_noise_far_below_the_signal(noise: float, solver: str) -> Non
 def test_correlated_uneven_noise_settles_at_a_fixed_rank(noise: float) -> None:
     holes = np.random.default_rng(1).random((22, 25, 12)) < 0.2
     truth, observed, covariance = strong_signal(noise, holes, uneven=True)
-    result = sc.denoise(observed, covariance, window=8, step=3, rank=2)
+    result = sc.denoise(observed, covariance, window=8, step=3, rank=2, prior=None)
     z = (result.estimate - truth) / result.std
     for which in (holes, ~holes):
         assert np.sqrt(np.mean(z[which] ** 2)) == pytest.approx(1, abs=0.2)
@@ -202,7 +202,7 @@ def test_bands_that_whole_windows_miss_leave_the_others_alone(rank: int | str) -
     holes = np.zeros((24, 26, 12), dtype=bool)
     holes[5:17, 6:18, 3:5] = True
     truth, observed, covariance = strong_signal(0.01, holes)
-    result = sc.denoise(observed, covariance, window=8, step=4, rank=rank)
+    result = sc.denoise(observed, covariance, window=8, step=4, rank=rank, prior=None)
     z = ((result.estimate - truth) / result.std)[5:17, 6:18]
     assert np.all(np.sqrt(np.mean(z**2, axis=(0, 1))) < 1.5)  # 40 where bands were mixed up
 
@@ -215,7 +215,7 @@ def test_a_window_may_have_fewer_pixels_than_the_rank(bands: int, left: int) -> 
     mask = np.ones((24, 24), dtype=bool)
     mask[:8, :8] = False
     mask[0, :left] = True
-    result = sc.denoise(observed, 0.02, window=8, step=4, rank=4, mask=mask)
+    result = sc.denoise(observed, 0.02, window=8, step=4, rank=4, mask=mask, prior=None)
     z = (result.estimate - truth) / result.std
     np.testing.assert_array_equal(np.isfinite(z).all(axis=2), mask)
     assert np.sqrt(np.nanmean(z**2)) == pytest.approx(1, abs=0.1)
@@ -236,10 +236,10 @@ def test_noise_is_estimated_around_holes_and_impulses(truth: np.ndarray) -> None
     holed = clean + np.random.default_rng(7).normal(scale=NOISE, size=clean.shape)
     rng = np.random.default_rng(8)
     holed[rng.random(holed.shape) < 0.05] = np.nan
-    plain = sc.denoise(holed, "regression", window=12, step=6)
+    plain = sc.denoise(holed, "regression", window=12, step=6, prior=None)
     assert np.median(plain.noise) == pytest.approx(NOISE, rel=0.15)
     holed[rng.random(holed.shape) < 0.05] = 9.0
-    robust = sc.denoise(holed, "regression", window=12, step=6, solver="robust")
+    robust = sc.denoise(holed, "regression", window=12, step=6, solver="robust", prior=None)
     # Values taken from two pixels away differ by signal, too.
     assert np.median(robust.noise) == pytest.approx(NOISE, rel=0.3)
 

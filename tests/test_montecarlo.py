@@ -9,6 +9,7 @@ import time
 import tracemalloc
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,7 +22,7 @@ from sigmacube.core.lowrank.solvers import PatchSolution, SvdSolver
 from sigmacube.cube import Cube
 
 NOISE, TRIALS, WINDOW = 0.02, 30, 10
-OPTIONS = {"window": WINDOW, "step": 5}
+OPTIONS: dict[str, Any] = {"prior": None, "window": WINDOW, "step": 5}
 
 
 @pytest.fixture(scope="module")
@@ -199,7 +200,7 @@ def test_killed_run_goes_on(truth, tmp_path):
     code = (
         "import numpy as np; from sigmacube.check.montecarlo import monte_carlo\n"
         f"monte_carlo(np.load({str(tmp_path / 'truth.npy')!r}), {NOISE}, trials=2000, workers=1,"
-        f" checkpoint={str(folder)!r}, window={WINDOW}, step=5)"
+        f" checkpoint={str(folder)!r}, prior=None, window={WINDOW}, step=5)"
     )
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1] / "src")}
     process = subprocess.Popen([sys.executable, "-c", code], env=environment)

@@ -39,7 +39,7 @@ def solve(grid: str, kind: str, **options: object) -> sc.DenoisedCube:
     truth = low_rank_cube(shape, 2, rng)
     noise = noise_of(kind, shape[2], rng)
     noisy = sc.synthetic.add_noise(truth, noise, rng=rng)
-    return sc.denoise(noisy, noise, window=window, step=step, **options)
+    return sc.denoise(noisy, noise, window=window, step=step, **options, prior=None)
 
 
 def combinations() -> list[tuple[str, str]]:
@@ -63,7 +63,7 @@ def test_std_equals_pair_loop_for_any_size_of_blocks(
     monkeypatch.setattr(windows, "BLOCK", block)
     rng = np.random.default_rng(5)
     noisy = sc.synthetic.add_noise(low_rank_cube((61, 12, 5), 2, rng), 0.05, rng=rng)
-    result = sc.denoise(noisy, 0.05, window=(10, 6), step=step)
+    result = sc.denoise(noisy, 0.05, window=(10, 6), step=step, prior=None)
     expected = oracles.exact_std(result.error_model.factors)
     np.testing.assert_allclose(result.std, expected, rtol=1e-6)
 
@@ -115,7 +115,7 @@ def test_identical_windows_have_the_variance_of_one() -> None:
 def test_pooled_noise_correlation_equals_direct_sums() -> None:
     rng = np.random.default_rng(1)
     noise = rng.normal(size=(26, 23, 12))
-    result = sc.denoise(noise, 1.0, rank=3, window=8, step=4, weights="uniform")
+    result = sc.denoise(noise, 1.0, rank=3, window=8, step=4, weights="uniform", prior=None)
     factors = result.error_model.factors
     with parallel(1) as run:
         table = pool_noise_correlation([factors], run).table
@@ -145,8 +145,8 @@ def test_pooled_noise_correlation_equals_direct_sums() -> None:
 def test_pure_noise_components_are_calibrated() -> None:
     """Rank 4 of pure noise has the claimed variance; the first order claims too little."""
     noise = np.random.default_rng(0).normal(size=(61, 57, 60))
-    corrected = sc.denoise(noise, 1.0, rank=4, window=16)
-    plain = sc.denoise(noise, 1.0, rank=4, window=16, finite_noise=False)
+    corrected = sc.denoise(noise, 1.0, rank=4, window=16, prior=None)
+    plain = sc.denoise(noise, 1.0, rank=4, window=16, finite_noise=False, prior=None)
     z = corrected.estimate / corrected.std
     # About (61·57·60)/(16·16·4) independent patches of four components each: 3 % is generous.
     assert np.std(z) == pytest.approx(1.0, abs=0.03)
@@ -156,9 +156,9 @@ def test_pure_noise_components_are_calibrated() -> None:
 def test_same_bits_for_any_number_of_workers() -> None:
     rng = np.random.default_rng(5)
     noisy = low_rank_cube((40, 33, 30), 3, rng) + rng.normal(scale=0.1, size=(40, 33, 30))
-    reference = sc.denoise(noisy, 0.1, window=10, step=3, workers=1)
+    reference = sc.denoise(noisy, 0.1, window=10, step=3, workers=1, prior=None)
     for workers in (2, 3, 5):
-        other = sc.denoise(noisy, 0.1, window=10, step=3, workers=workers)
+        other = sc.denoise(noisy, 0.1, window=10, step=3, workers=workers, prior=None)
         assert np.array_equal(other.estimate, reference.estimate)
         assert np.array_equal(other.std, reference.std)
 
@@ -166,6 +166,6 @@ def test_same_bits_for_any_number_of_workers() -> None:
 def test_estimate_does_not_depend_on_uncertainty() -> None:
     rng = np.random.default_rng(5)
     noisy = low_rank_cube((22, 25, 9), 2, rng) + rng.normal(scale=0.1, size=(22, 25, 9))
-    alone = sc.denoise(noisy, 0.1, window=8, uncertainty=False)
+    alone = sc.denoise(noisy, 0.1, window=8, uncertainty=False, prior=None)
     assert alone.std is None
-    assert np.array_equal(alone.estimate, sc.denoise(noisy, 0.1, window=8).estimate)
+    assert np.array_equal(alone.estimate, sc.denoise(noisy, 0.1, window=8, prior=None).estimate)

@@ -45,18 +45,24 @@ CASES = {
     "uniform": {"weights": "uniform", "window": 10, "step": 7},
     "cut bands": {"window": (12, 10, 16), "step": (5, 4, 8)},
     "masked": {"mask": np.arange(SHAPE[0] * SHAPE[1]).reshape(SHAPE[:2]) % 17 > 0},
+    "spatial": {"prior": "spatial"},
+    "spatial, covariance": {"prior": "spatial", "noise": correlated()},
+    "spatial, masked": {
+        "prior": "spatial",
+        "mask": np.arange(SHAPE[0] * SHAPE[1]).reshape(SHAPE[:2]) % 17 > 0,
+    },
 }
 
 
 @pytest.fixture(scope="module", params=CASES)
 def result(request) -> sc.DenoisedCube:
-    options = {"noise": NOISE, "window": 12, **CASES[request.param]}
+    options = {"noise": NOISE, "window": 12, "prior": None, **CASES[request.param]}
     return sc.denoise(noisy(1), options.pop("noise"), **options)
 
 
 @pytest.fixture(scope="module")
 def plain() -> sc.DenoisedCube:
-    return sc.denoise(noisy(1), NOISE, window=12)
+    return sc.denoise(noisy(1), NOISE, window=12, prior=None)
 
 
 def valid_pixels(result: sc.DenoisedCube) -> np.ndarray:
@@ -86,7 +92,7 @@ def test_support_covariance_equals_the_functional_oracle(result):
     found = result.error_model.support_covariance(labels, 99, weights, rows, rows)
     for number in (0, 10, 37, 98):
         own = np.where(labels == number, weights, 0)[..., None]
-        oracle = [result.error_model.functional_variance(own * row) for row in rows]
+        oracle = np.diag(result.functional_cov([own * row for row in rows]))
         np.testing.assert_allclose(found[number], oracle, rtol=1e-5)
 
 
@@ -98,7 +104,7 @@ def test_support_covariance_equals_the_functional_oracle(result):
         (np.s_[4:9, 3:26], 1e-5),
         (np.s_[1:23, 2:25], 1e-5),
         (np.s_[4:14, 4:14], 1e-5),
-        # Wider ones are worked off one by one, in double precision.
+        # Wider ones of low-rank windows are worked off one by one, in double precision.
         (np.s_[:, :], 1e-9),
     ],
 )
@@ -110,8 +116,9 @@ def test_larger_supports_equal_the_functional_oracle(result, box, tolerance):
     rows = np.eye(SHAPE[2])[[2, 38]]
     (found,) = result.error_model.support_covariance(labels, 1, weights, rows, rows)
     own = np.where(labels == 0, weights, 0)[..., None]
-    oracle = [result.error_model.functional_variance(own * row) for row in rows]
-    np.testing.assert_allclose(found, oracle, rtol=tolerance)
+    oracle = np.diag(result.functional_cov([own * row for row in rows]))
+    single = result.settings["prior"] == "spatial"
+    np.testing.assert_allclose(found, oracle, rtol=1e-5 if single else tolerance)
 
 
 def test_region_covariance_equals_that_of_functionals(result):
@@ -121,9 +128,10 @@ def test_region_covariance_equals_that_of_functionals(result):
     low_rank = result.spectral_factors(weights)
     rows = rng.normal(size=(3, SHAPE[2]))
     oracle = result.functional_cov([weights[..., None] * row for row in rows])
-    np.testing.assert_allclose(low_rank.of(rows), oracle, rtol=1e-8)
+    single = 1e-6 * oracle.max()  # the spatial model is kept in single precision
+    np.testing.assert_allclose(low_rank.of(rows), oracle, rtol=1e-8, atol=single)
     dense = result.spectral_cov(weights)
-    np.testing.assert_allclose(rows @ dense @ rows.T, oracle, rtol=1e-8)
+    np.testing.assert_allclose(rows @ dense @ rows.T, oracle, rtol=1e-8, atol=single)
     np.testing.assert_allclose(low_rank.std(), np.sqrt(np.diag(dense)))
 
 
@@ -159,9 +167,11 @@ def test_functional_covariance_holds_variances_and_polarises(plain):
 
 
 @pytest.mark.statistical
-@pytest.mark.parametrize("case", ["scalar", "covariance", "kept noise"])
+@pytest.mark.parametrize(
+    "case", ["scalar", "covariance", "kept noise", "spatial", "spatial, covariance"]
+)
 def test_draws_have_the_closed_form_covariance(case):
-    options = {"noise": NOISE, "window": 12, **CASES[case]}
+    options = {"noise": NOISE, "window": 12, "prior": None, **CASES[case]}
     result = sc.denoise(noisy(1), options.pop("noise"), **options)
     count, rng = 500, np.random.default_rng(6)
     rows, cols = slice(8, 16), slice(9, 20)
@@ -214,7 +224,7 @@ MAKERS = {
 @pytest.fixture(scope="module")
 def trials() -> dict[str, tuple[np.ndarray, products.Product]]:
     """Values of every product over all trials, and the product of the first."""
-    results = [sc.denoise(noisy(100 + n), NOISE, window=12) for n in range(TRIALS)]
+    results = [sc.denoise(noisy(100 + n), NOISE, window=12, prior=None) for n in range(TRIALS)]
     made = {}
     for name, make in MAKERS.items():
         cheap = [make(r).estimate for r in results]
@@ -270,7 +280,7 @@ def test_refused_sigmas_would_have_been_wrong():
     dark = scene().with_values(scene().values * 0.006)
     rng = np.random.default_rng(8)
     cubes = [dark.with_values(dark.values + rng.normal(scale=NOISE, size=SHAPE)) for _ in range(30)]
-    results = [sc.denoise(cube, NOISE, window=12) for cube in cubes]
+    results = [sc.denoise(cube, NOISE, window=12, prior=None) for cube in cubes]
     shown = [products.index(r, "ndvi", max_curvature=np.inf) for r in results]
     spread = np.std([p.estimate for p in shown], axis=0)
     ratio = np.stack([p.std for p in shown]) / spread
@@ -319,7 +329,7 @@ def test_bands_without_data_are_passed_over():
     values = cube.values.copy()
     nearest = cube.nearest_band(665)
     values[..., nearest] = np.nan
-    result = sc.denoise(cube.with_values(values), NOISE, window=12)
+    result = sc.denoise(cube.with_values(values), NOISE, window=12, prior=None)
     ndvi = products.index(result, "ndvi")
     assert ndvi.bands[1][1] != nearest
     assert np.isnan(products.aggregate(result, 3).std[..., nearest]).all()
@@ -353,7 +363,7 @@ def test_blocks_at_edges_and_over_masks():
     mask[0:3, 0:3] = False
     mask[3:6, 0:2] = False
     cube = replace(noisy(1), metadata={"transform": [30.0, 0.0, 500.0, 0.0, -30.0, 900.0]})
-    result = sc.denoise(cube, NOISE, window=12, mask=mask)
+    result = sc.denoise(cube, NOISE, window=12, mask=mask, prior=None)
     coarse = products.aggregate(result, 3)
     assert coarse.estimate.shape == (9, 11, SHAPE[2])
     assert np.isnan(coarse.std[0, 0]).all()  # no pixel
@@ -421,7 +431,7 @@ def test_errors_say_what_was_given_and_the_rule(plain, call, message):
 def test_weights_on_masked_values_are_refused():
     mask = np.ones(SHAPE[:2], dtype=bool)
     mask[4, 5] = False
-    result = sc.denoise(noisy(1), NOISE, window=12, mask=mask)
+    result = sc.denoise(noisy(1), NOISE, window=12, mask=mask, prior=None)
     with pytest.raises(ValueError, match="masked values"):
         result.functional_std({(4, 5, 0): 1.0})
     with pytest.raises(ValueError, match="masked values"):
@@ -430,7 +440,7 @@ def test_weights_on_masked_values_are_refused():
 
 
 def test_bands_of_different_windows_are_not_combined_pixel_by_pixel():
-    result = sc.denoise(noisy(1), NOISE, window=(12, 12, 16), step=(4, 4, 8))
+    result = sc.denoise(noisy(1), NOISE, window=(12, 12, 16), step=(4, 4, 8), prior=None)
     with pytest.raises(ValueError, match="different windows hold"):
         products.index(result, "b460 - b990")
 
@@ -444,7 +454,8 @@ def test_fused_looks_are_better_and_calibrated():
     inside, rmse = [], []
     for seed in range(6):
         looks = [
-            sc.denoise(noisy(50 + 2 * seed + n, s), s, window=12) for n, s in enumerate(levels)
+            sc.denoise(noisy(50 + 2 * seed + n, s), s, window=12, prior=None)
+            for n, s in enumerate(levels)
         ]
         both = products.fuse(*looks)
         rmse.append([np.sqrt(np.mean((c.estimate - truth) ** 2)) for c in (*looks, both)])
@@ -471,7 +482,7 @@ def test_fusion_is_the_precision_weighted_mean_and_fills_gaps(plain):
 
 
 def test_products_of_fused_cubes_keep_correlations(plain):
-    look = sc.denoise(noisy(2), NOISE, window=12)
+    look = sc.denoise(noisy(2), NOISE, window=12, prior=None)
     both = products.fuse(plain, look, (scene().values, 0.02))
     np.testing.assert_allclose(np.sqrt(np.diag(both.spectral_cov(5, 6))), both.std[5, 6], rtol=1e-4)
     ndvi = products.index(both, "ndvi")
@@ -554,7 +565,7 @@ def test_factors_come_back_from_files(tmp_path, suffix, case):
     cube = noisy(1)
     values = cube.values.copy()
     values[..., 3] = np.nan
-    result = sc.denoise(cube.with_values(values), options.pop("noise"), **options)
+    result = sc.denoise(cube.with_values(values), options.pop("noise"), **options, prior=None)
     path = result.save(tmp_path / f"kept{suffix}", keep_factors=True, dtype="float64")
     again = io.read_result(path)
     weights = _mean_weights(LABELS == 7, 9)

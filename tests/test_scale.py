@@ -35,7 +35,7 @@ pytest.importorskip("zarr")
 pytest.importorskip("distributed")
 
 SHAPE = (61, 53, 20)
-WINDOW: dict[str, Any] = {"window": 5, "step": 2}
+WINDOW: dict[str, Any] = {"prior": None, "window": 5, "step": 2}
 TILINGS = [
     (61, 53), (1, 53), (61, 7), (40, 40), (20, 16), (16, 20), (13, 53), (33, 27), (10, 10),
     (40, 53), (61, 40), (7, 31), (25, 26),
@@ -192,7 +192,7 @@ def test_tiles_with_missing_values_and_impulses(noise: Any, options: dict[str, A
 def test_rejected_elements_are_written(output: str, tmp_path: Path) -> None:
     cube = damaged_cube((40, 35, 12))
     np.save(tmp_path / "in.npy", cube)
-    settings: dict[str, Any] = {"window": 5, "step": 4, "solver": "robust"}
+    settings: dict[str, Any] = {"prior": None, "window": 5, "step": 4, "solver": "robust"}
     expected = sc.denoise(cube, 0.05, **settings)
     denoise_file(tmp_path / "in.npy", tmp_path / output, 0.05, **settings, tile=20, workers=1,
                  dtype="float64")  # fmt: skip
@@ -646,7 +646,9 @@ def test_nonsense_options_are_refused(
 
 def test_larger_memory_gives_larger_tiles() -> None:
     everything = Presence(np.zeros(64), np.ones(64), 64)
-    known = Survey((3000, 2000, 64), everything, SettledNoise(0.1, "given"), Settings(rank=8))
+    known = Survey(
+        (3000, 2000, 64), everything, SettledNoise(0.1, "given"), Settings(prior=None, rank=8)
+    )
     sizes = [choose_tile(known, 4, memory) for memory in (3e8, 1e9, 4e9, 1e11)]
     areas = [rows * cols for rows, cols in sizes]
     assert areas == sorted(areas)

@@ -27,7 +27,7 @@ pytest.importorskip("distributed")
 
 SHAPE = (47, 39, 16)
 NOISE = 0.05
-WINDOW: dict[str, Any] = {"window": 5, "step": 2}
+WINDOW: dict[str, Any] = {"prior": None, "window": 5, "step": 2}
 
 
 def noisy_cube() -> np.ndarray:

@@ -132,7 +132,7 @@ def test_figures_of_a_stopped_study_are_taken_up(tmp_path, monkeypatch):
 def test_independent_windows_are_smaller_than_exact(tmp_path):
     truth = Setting(scratch=tmp_path, quick=True).main_scene().truth[:28, :32]
     noisy = truth + np.random.default_rng(0).normal(scale=0.05, size=truth.shape)
-    result = denoise(noisy, 0.05)
+    result = denoise(noisy, 0.05, prior=None)
     ratio = settings.independent_std(result) / result.std
     assert np.all(ratio < 1.001)
     # A pixel in the corner is covered by one window: nothing to be independent of.
@@ -143,7 +143,7 @@ def test_rank_agreement_tells_right_from_wrong(tmp_path):
     truth = Setting(scratch=tmp_path, quick=True).main_scene().truth
     strengths = ranks._strengths(truth)
     noisy = truth + np.random.default_rng(0).normal(scale=0.01, size=truth.shape)
-    found = denoise(noisy, 0.01, uncertainty=False).ranks
+    found = denoise(noisy, 0.01, prior=None, uncertainty=False).ranks
     assert ranks._agreement(found, strengths, 0.01, truth.shape[2]) > 0.98
     assert ranks._agreement(found + 3, strengths, 0.01, truth.shape[2]) < 0.1
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeAlias, overload
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
@@ -10,8 +10,7 @@ from sigmacube.check.calibration import calibrated
 from sigmacube.core.progress import Progress, shown
 from sigmacube.cube import Cube
 from sigmacube.labelled import LabelledCube, with_labels
-from sigmacube.noise.signal_noise import SignalNoise
-from sigmacube.pipeline import as_cube, denoise_cube
+from sigmacube.pipeline import Noise, as_cube, denoise_cube
 from sigmacube.result import DenoisedCube
 from sigmacube.settings import Settings, takes_settings
 
@@ -19,8 +18,6 @@ if TYPE_CHECKING:
     import xarray as xr
 
 __all__ = ["denoise"]
-
-Noise: TypeAlias = float | np.ndarray | str | SignalNoise | None
 
 
 @overload
@@ -62,7 +59,7 @@ def denoise(
         the result, and so is a band that no window over a pixel has seen.
     calibrate
         Scale the standard deviation of every band by what leaving elements out shows (see
-        `sigmacube.validation`), and record the factors in ``settings["calibration"]``.
+        `sigmacube.holdout`), and record the factors in ``settings["calibration"]``.
     workers
         Threads; by default the number of processors, but one where windows are so small that
         more would be in each other's way. The result is the same for any number, to the last bit.

@@ -80,6 +80,11 @@ class DenoisedCube(EstimatedCube):
     typical: Callable[[], DenoisedCube] | None = None
     """Gives a part that stands for the scene, where the whole would take much work."""
 
+    @property
+    def caveats(self) -> list[str]:
+        """What ``std`` does not hold on this scene, in plain sentences."""
+        return [str(sentence) for sentence in self.settings.get("caveats", ())]
+
     def unlabelled(self) -> DenoisedCube:
         """Return the result with plain arrays (row, col, band): itself, where it has no labels."""
         return self
@@ -112,7 +117,7 @@ class DenoisedCube(EstimatedCube):
         >>> import sigmacube as sc
         >>> truth = sc.synthetic.scene((24, 30, 40), rng=1)
         >>> noisy = sc.synthetic.add_noise(truth, 0.03, impulses=0.1, rng=2)
-        >>> result = sc.denoise(noisy, 0.03, window=12, step=6, solver="robust")
+        >>> result = sc.denoise(noisy, 0.03, window=12, step=6, solver="robust", prior=None)
         >>> shares = result.rejected_share("band")
         >>> shares.shape, bool(0.08 < shares.mean() < 0.12)
         ((40,), True)

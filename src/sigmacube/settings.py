@@ -73,14 +73,16 @@ class Settings:
 
     Examples
     --------
-    >>> settings = Settings(window=12, rank=3)
+    >>> settings = Settings(window=12, prior=None, rank=3)
     >>> settings.to_dict()["window"]
     12
     >>> Settings.from_dict(settings.to_dict()) == settings
     True
     """
 
-    prior: str | None = _option(None, "What windows are taken for.", choices=PRIORS)
+    prior: str | None = _option(
+        "spatial", "What windows are taken for; none: low-rank windows.", choices=PRIORS
+    )
     window: WindowSpec = _option(20, "Side of the windows, in pixels.", kind="sides")
     step: WindowSpec = _option(4, "Distance of the windows, in pixels.", kind="sides")
     rank: int | str = _option("auto", "Or a whole number.", kind="rank", prior=None)
@@ -148,9 +150,11 @@ class Settings:
 
         Examples
         --------
-        >>> Settings().fitted((12, 80, 30)).window
+        >>> Settings(prior=None).fitted((12, 80, 30)).window
         12
         """
+        if self.prior == "spatial":  # its windows are as long as the scene along each side
+            return self
         default = next(one.default for one in fields(self) if one.name == "window")
         rows, cols = shape[:2]
         if self.window != default or min(rows, cols) >= default or min(rows, cols) < 2:

@@ -23,7 +23,9 @@ from sigmacube.core.progress import Progress
 from sigmacube.core.validity import NO_VALUE, check_values, mean_spectrum, valid_elements
 from sigmacube.core.whitening import SEGMENT, Noise
 from sigmacube.core.windows import WindowGrid
+from sigmacube.noise.caveats import caveats
 from sigmacube.noise.instrument import DarkNoise, InstrumentNoise, noise_of
+from sigmacube.noise.line_offsets import LineOffsets
 from sigmacube.noise.signal_noise import SignalNoise
 from sigmacube.settings import Settings
 
@@ -36,6 +38,7 @@ __all__ = [
     "Survey",
     "find_presence",
     "noise_regions",
+    "noise_sample",
     "settle_noise",
     "strips",
 ]
@@ -49,6 +52,9 @@ MOSAIC = 240
 REGIONS = 4
 # Rows that are whitened at a time.
 STRIP = 8
+# Pixels around one that the size of its noise is taken from, to each side, if they are like it: so
+# many standard deviations of their own noise apart.
+AROUND, LIKE = 3, 5.0
 _NOISE_PARTS = ("gain", "offset", "reference", "correlation")
 
 
@@ -113,6 +119,8 @@ class Survey:
     """How the scene is solved."""
     stripes: tuple[np.ndarray, np.ndarray] | None = None
     """(cols, bands with data) and (rows, bands with data) True for striped columns and rows."""
+    offsets: LineOffsets | None = None
+    """Offsets of columns or rows that are taken out of the scene first."""
     learnt: Mapping[str, np.ndarray] = field(default_factory=dict)
     """What the estimator has learnt of the whole scene, by name."""
 
@@ -159,7 +167,11 @@ class Survey:
         asked = self.settings.to_dict()
         asked.pop("uncertainty")
         asked |= {} if advice is None else {"advice": advice}
+        known = caveats(self.known())
+        if advice is not None and not any("solver='robust'" in sentence for sentence in known):
+            known.append(advice)
         return asked | {
+            "caveats": known,
             "window": list(self.grid.window),
             "step": [axis.step for axis in axes],
             "noise_source": self.settled.source,
@@ -167,11 +179,26 @@ class Survey:
             "version": __version__,
         }
 
+    def known(self) -> dict[str, Any]:
+        """Return what was found out about the scene and what it is solved with, by name."""
+        facts = dict(self.settled.description) | {
+            "bands": len(self.bands),
+            "correlated": not self.model.is_diagonal,
+            "prior": self.settings.prior,
+            "solver": self.settings.solver,
+            "source": self.settled.source,
+        }
+        if self.offsets is not None:
+            facts["offsets"] = (("rows", "columns")[self.offsets.axis], self.offsets.strength)
+        return facts
+
     def to_arrays(self) -> dict[str, Any]:
         """Return the survey as arrays, without its settings."""
         arrays = {"shape": self.shape, **self.presence.to_arrays(), **self.settled.to_arrays()}
         if self.stripes is not None:
             arrays["columns"], arrays["rows"] = self.stripes
+        if self.offsets is not None:
+            arrays |= self.offsets.to_arrays()
         return arrays | {f"learnt_{name}": value for name, value in self.learnt.items()}
 
     @classmethod
@@ -184,6 +211,7 @@ class Survey:
             SettledNoise.from_arrays(found),
             settings,
             (found["columns"], found["rows"]) if "columns" in found else None,
+            LineOffsets.from_arrays(found) if "offsets" in found else None,
             {k.removeprefix("learnt_"): v for k, v in found.items() if k.startswith("learnt_")},
         )
 
@@ -285,7 +313,7 @@ class Scene:
         if not valid.all():
             values = np.where(valid[..., None], values, 0)
         if survey.signal_noise is not None:
-            scale = _pixel_scale(values, lacking, survey.signal_noise)
+            scale = self._scale(values, valid, lacking, rows, wide)
         if missing is not None:
             values = np.where(missing, 0, values)
         here = slice(cols.start - wide.start, cols.stop - wide.start)
@@ -297,6 +325,32 @@ class Scene:
             dtype if dtype in (np.float32, np.float64) else np.dtype(np.float64),
             valid[:, here], missing_here, lacking_here, scale_here, wide_scale=scale,
         )  # fmt: skip
+
+    def _scale(
+        self, values: np.ndarray, valid: np.ndarray, lacking: np.ndarray | None,
+        rows: slice, cols: slice,
+    ) -> np.ndarray:  # fmt: skip
+        """Return (row, col) factors of a block's pixels on their noise.
+
+        What smooths over pixels needs them smooth, too: a factor that jitters with the noise of its
+        own pixel would be taken out of the spectra and come back when they are scaled again.
+        """
+        noise = self.survey.signal_noise
+        assert noise is not None
+        if self.survey.settings.prior is None:
+            return _pixel_scale(values, lacking, noise)
+        tall, wide = (
+            slice(max(part.start - AROUND, 0), min(part.stop + AROUND, n))
+            for part, n in zip((rows, cols), self.survey.shape, strict=False)
+        )
+        wide = self.extent(tall, wide)[1]
+        spectra, mask = self.source.block(tall, wide)
+        kept = valid_elements(spectra, mask)[..., self.survey.bands]
+        spectra = np.where(kept, spectra[..., self.survey.bands], np.asarray(noise.reference))
+        power = np.square(_pixel_scale(spectra, None, noise))
+        smooth = np.sqrt(_like_mean(power, np.asarray(kept.any(axis=2)), noise.jitter()))
+        top, left = rows.start - tall.start, cols.start - wide.start
+        return smooth[top : top + len(values), left : left + values.shape[1]]
 
     def over_noise(self, rows: slice, cols: slice) -> tuple[np.ndarray, np.ndarray]:
         """Return values over their noise std, and which of them are there, of a block."""
@@ -392,6 +446,25 @@ def _pixel_scale(spectra: np.ndarray, missing: np.ndarray | None, noise: SignalN
     return np.concatenate(
         [noise.pixel_scale(spectra[:, start : start + SEGMENT]) for start in starts], axis=1
     )
+
+
+def _like_mean(image: np.ndarray, valid: np.ndarray, jitter: float) -> np.ndarray:
+    """Return the mean of the pixels around every pixel that differ by no more than noise may.
+
+    ``jitter`` is the standard deviation of a pixel of power one; it grows with the root of the
+    power. Borders stay where they are. Sums have the same order wherever a block begins.
+    """
+    side = 2 * AROUND + 1
+    padded = np.pad(np.where(valid, image, np.inf), AROUND, constant_values=np.inf)
+    reach = LIKE * jitter * np.sqrt(image)
+    total, count = image.copy(), np.ones_like(image)
+    for i, j in np.ndindex(side, side):
+        if (i, j) != (AROUND, AROUND):
+            other = padded[i : i + image.shape[0], j : j + image.shape[1]]
+            like = np.abs(other - image) <= reach
+            total += np.where(like, other, 0.0)
+            count += like
+    return total / count
 
 
 def find_presence(source: Source, progress: Progress | None = None) -> Presence:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from sigmacube.show.key_figures import FIT
 from sigmacube.tiles.figures import Figures, gathered, tile_figures
 
 if TYPE_CHECKING:
@@ -15,9 +16,6 @@ if TYPE_CHECKING:
     from sigmacube.tiles import Outcome
 
 __all__ = ["Summary"]
-
-#: A window fits when its residual variance is within this factor of what the noise predicts.
-FIT = 1.25
 
 
 @dataclass(frozen=True, eq=False)

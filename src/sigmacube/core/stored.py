@@ -17,11 +17,10 @@ import numpy as np
 
 from sigmacube.core.errors import ErrorModel
 from sigmacube.core.tables import load
-from sigmacube.core.windows import WindowGrid
+from sigmacube.core.windows import Span, WindowGrid
 
 __all__ = ["KINDS", "ArraySpec", "ModelArrays", "StoredErrors", "is_packed", "reader_of"]
 
-Span = tuple[int, int]
 
 #: Where each kind of error model is read, as ``module:class``.
 KINDS = {

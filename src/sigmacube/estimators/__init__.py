@@ -15,15 +15,13 @@ from sigmacube.core.errors import ErrorModel
 from sigmacube.core.parallel import ParallelMap
 from sigmacube.core.progress import Progress
 from sigmacube.core.tables import load
-from sigmacube.core.windows import WindowGrid
+from sigmacube.core.windows import Span, WindowGrid
 from sigmacube.noise.advice import advice_on_impulses, advice_on_ranks
 from sigmacube.settings import Settings
 from sigmacube.survey import Scene, Survey
 
 __all__ = ["ESTIMATORS", "Estimator", "Progress", "Region", "advice", "estimator"]
 
-
-Span = tuple[int, int]
 
 ESTIMATORS: dict[str | None, Any] = {
     "spatial": "sigmacube.estimators.spatial:SpatialEstimator",
@@ -67,6 +65,10 @@ class Estimator(Protocol):
 
     def learn(self, scene: Scene, run: ParallelMap, *, whole: bool) -> Mapping[str, np.ndarray]:
         """Return what regions must know of the scene; ``whole`` if there will be one region."""
+        ...
+
+    def threads(self, shape: tuple[int, int, int]) -> int | None:
+        """Return how many threads pay for a cube; None for one per processor."""
         ...
 
     def extent(self, scene: Scene, rows: Span, cols: Span) -> tuple[slice, slice]:

@@ -15,14 +15,17 @@ from sigmacube.core.parallel import ParallelMap, in_turn
 from sigmacube.core.progress import Progress
 from sigmacube.core.spatial import SpatialModel, SpatialPart, smooth_region
 from sigmacube.core.spatial import survey as survey_subspace
+from sigmacube.core.spatial.completing import Completion, learn_completion
+from sigmacube.core.spatial.subspace import project
+from sigmacube.core.validity import to_all_bands
+from sigmacube.core.windows import Span
 from sigmacube.estimators import Region
 from sigmacube.estimators.memory import spatial_bytes
 from sigmacube.settings import Settings
-from sigmacube.survey import Scene, SceneBlock, Survey
+from sigmacube.survey import AROUND, Scene, SceneBlock, Survey
 
 __all__ = ["SpatialEstimator"]
 
-Span = tuple[int, int]
 # The smaller windows, as a share of the larger ones: they follow borders.
 SMALL = 0.4
 # Maps over windows and rows that a region takes: fits, two averages, variance.
@@ -62,13 +65,24 @@ class SpatialEstimator:
     def learn(self, scene: Scene, run: ParallelMap, *, whole: bool) -> Mapping[str, np.ndarray]:
         """Return what the whole scene knows: subspace, noise in space, size of errors."""
         shape = (*scene.survey.shape[:2], len(scene.survey.bands))
-        return survey_subspace(
-            partial(_white, scene), shape, windows=self.windows, run=run
-        ).to_arrays()
+        gaps = scene.survey.incomplete and not scene.survey.model.is_diagonal
+        completion = None
+        if self.sets_aside or gaps:
+            block = partial(_scaled, scene)
+            completion = learn_completion(block, shape, outliers=self.sets_aside, run=run)
+        block = partial(_white, scene, completion)
+        learnt = survey_subspace(block, shape, windows=self.windows, run=run).to_arrays()
+        return learnt if completion is None else learnt | completion.to_arrays()
+
+    def threads(self, shape: tuple[int, int, int]) -> int | None:
+        """Return how many threads pay for a cube; None for one per processor."""
+        return None
 
     def extent(self, scene: Scene, rows: Span, cols: Span) -> tuple[slice, slice]:
         """Return the rows and columns that `solve` reads for a region."""
-        halo = 2 * max(size for size, _ in self.windows) * (4 if scene.survey.incomplete else 1)
+        holed = scene.survey.incomplete or self.sets_aside
+        halo = 2 * max(size for size, _ in self.windows) * (4 if holed else 1)
+        halo += 0 if scene.survey.signal_noise is None else AROUND
         sides = [
             slice(max(first - halo, 0), min(stop + halo, length))
             for (first, stop), length in zip((rows, cols), scene.survey.shape, strict=False)
@@ -90,19 +104,20 @@ class SpatialEstimator:
         progress: Progress | None = None,
     ) -> Region:
         """Return the result for some rows and columns, to the bit that of the whole scene."""
-        model = SpatialModel.from_arrays(dict(scene.survey.learnt))
+        learnt = dict(scene.survey.learnt)
+        model, completion = SpatialModel.from_arrays(learnt), Completion.from_arrays(learnt)
         if progress is not None:
             axes = (scene.survey.grid.rows, scene.survey.grid.cols)
             ends = [axis.windows_over(*span) for axis, span in zip(axes, (rows, cols), strict=True)]
             total = math.prod(stop - first for first, stop in ends)
             run = Reporting(run, progress, total)
         part = smooth_region(
-            partial(_white, scene), model, rows, cols, run=run,
+            partial(_white, scene, completion), model, rows, cols, run=run,
             uncertainty=self.settings.uncertainty,
         )  # fmt: skip
         if progress is not None:
             progress(total, total)
-        return _region(scene, part, rows, cols)
+        return _region(scene, part, completion, rows, cols)
 
 
 @dataclass(eq=False)
@@ -127,31 +142,63 @@ class Reporting:
         return results
 
 
-def _white(scene: Scene, rows: slice, cols: slice) -> tuple[np.ndarray, np.ndarray | None]:
+def _there(block: SceneBlock) -> np.ndarray | None:
+    """Return (row, col, band) which values of a block are there; None where all are."""
+    if block.missing is None and block.valid.all():
+        return None
+    kept = np.broadcast_to(block.valid[..., None], (*block.valid.shape, len(block.bands)))
+    return kept.copy() if block.missing is None else kept & ~block.missing
+
+
+def _scaled(scene: Scene, rows: slice, cols: slice) -> tuple[np.ndarray, np.ndarray | None]:
+    """Return a block over its noise, without regard to the correlation of bands."""
+    block = scene.load(rows, cols)
+    return block.scaled(), _there(block)
+
+
+def _white(
+    scene: Scene, completion: Completion | None, rows: slice, cols: slice
+) -> tuple[np.ndarray, np.ndarray | None]:
     """Return a block of unit noise, zero where values are missing, and which are there."""
     block = scene.load(rows, cols)
-    kept = None
-    if block.missing is not None or not block.valid.all():
-        kept = np.broadcast_to(block.valid[..., None], (*block.valid.shape, len(block.bands)))
-        kept = kept.copy() if block.missing is None else kept & ~block.missing
-    return block.whitened(in_turn), kept
+    if completion is None:
+        return block.whitened(in_turn), _there(block)
+    whole, kept = _completed(block, completion, cols.start)
+    noise = block.noise
+    if not noise.is_diagonal:
+        mixing = np.ascontiguousarray((noise.inverse_factor * noise.std).T)
+        whole = project(whole, mixing, cols.start)
+    return np.where(kept, whole / completion.scale, 0.0), None if kept.all() else kept
 
 
-def _region(scene: Scene, part: SpatialPart, rows: Span, cols: Span) -> Region:
+def _completed(
+    block: SceneBlock, completion: Completion, left: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return whole spectra over their noise, and which elements are their own."""
+    there = _there(block)
+    if there is None:
+        there = np.ones((*block.valid.shape, len(block.bands)), dtype=bool)
+    return completion.complete(block.scaled(), there, left)
+
+
+def _region(
+    scene: Scene, part: SpatialPart, completion: Completion | None, rows: Span, cols: Span
+) -> Region:
     """Return a part in the units of the data."""
     survey = scene.survey
     block = scene.load(slice(*rows), slice(*cols))
+    scale = 1.0 if completion is None else completion.scale
     errors = None
     if part.errors is not None:
         errors = ErrorsInUnits(
             part.errors, survey.model, survey.bands, survey.shape[2], block.pixel_scale,
-            grid=survey.grid,
+            None if scale == 1 else np.full(survey.shape[2], scale), survey.grid,
         )  # fmt: skip
     windows = survey.grid.rows.windows_over(*rows), survey.grid.cols.windows_over(*cols)
     ranks, ratio = _window_maps(part, windows)
     return Region(
-        estimate=block.to_output(survey.model.unwhiten(part.estimate)),
-        std=_std(block, part),
+        estimate=block.to_output(survey.model.unwhiten(part.estimate) * scale),
+        std=_std(block, part, scale),
         errors=errors,
         errors_origin=(rows[0], cols[0]),
         grid=survey.grid.part(*windows),
@@ -159,6 +206,7 @@ def _region(scene: Scene, part: SpatialPart, rows: Span, cols: Span) -> Region:
         residual_ratio=ratio,
         noise_std=block.std_of_elements(),
         noise_scale=block.pixel_scale,
+        left_out=_left_out(survey, block, completion, cols[0]),
         unexplained=None if errors is None else np.array(part.unexplained, int).reshape(-1, 2),
     )
 
@@ -175,12 +223,24 @@ def _window_maps(part: SpatialPart, windows: tuple[Span, Span]) -> tuple[np.ndar
     return ranks, ratio
 
 
-def _std(block: SceneBlock, part: SpatialPart) -> np.ndarray | None:
+def _left_out(
+    survey: Survey, block: SceneBlock, completion: Completion | None, left: int
+) -> np.ndarray | None:
+    """Return (row, col, band) True for elements that were there and were left out."""
+    if completion is None or not np.isfinite(completion.cut):
+        return None
+    aside = ~_completed(block, completion, left)[1] & block.valid[..., None]
+    if block.lacking is not None:  # striped values were there
+        aside &= ~block.lacking
+    return to_all_bands(aside, survey.bands, survey.shape[2])
+
+
+def _std(block: SceneBlock, part: SpatialPart, scale: float) -> np.ndarray | None:
     """Return the standard deviation in the units of the data."""
     if part.variance is None or part.errors is None:
         return None
     if block.noise.is_diagonal:
-        return block.to_output(np.sqrt(part.variance) * block.noise.std)
+        return block.to_output(np.sqrt(part.variance) * (scale * block.noise.std))
     rows = block.noise.factor
     variance = part.errors.band_covariance(rows, rows)
-    return block.to_output(np.sqrt(np.maximum(variance, 0)))
+    return block.to_output(np.sqrt(np.maximum(variance, 0)) * scale)

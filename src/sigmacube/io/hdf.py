@@ -15,7 +15,7 @@ from sigmacube.io.source import Source
 from sigmacube.io.untrusted import printable
 from sigmacube.io.variables import Variable, open_variables
 
-__all__ = ["open_source", "contents"]
+__all__ = ["attributes", "contents", "open_source"]
 
 #: Objects and nested groups of the largest file that is looked through.
 _MAX_OBJECTS, _MAX_DEPTH = 5000, 100
@@ -65,7 +65,7 @@ def contents(
             return _classic_contents(Path(path))
     try:
         with opened_hdf5(path) as file:
-            attrs = _attributes(file.attrs)
+            attrs = attributes(file.attrs)
             found = [_variable(path, name, item, external) for name, item in _arrays(file, skip)]
     except FileNotFoundError:
         raise
@@ -113,7 +113,8 @@ def _short(error: Exception) -> str:
     return printable(" ".join(str(error).split()))
 
 
-def _attributes(attrs: Any) -> dict[str, Any]:
+def attributes(attrs: Any) -> dict[str, Any]:
+    """Return the attributes of an object that can be read; texts as such."""
     import h5py
 
     found = {}
@@ -131,7 +132,7 @@ def _variable(path: Path | str, key: bytes, item: Any, external: bool) -> Variab
     name = key.decode("utf-8", "replace")
     attrs = {
         printable(key): value
-        for key, value in _attributes(item.attrs).items()
+        for key, value in attributes(item.attrs).items()
         if key not in ("DIMENSION_LIST", "REFERENCE_LIST", "CLASS", "NAME")
     }
     load = None if external else _refusal(path, name, item)

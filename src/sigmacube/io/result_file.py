@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sigmacube.core.card import Card, size_of, span_of
-from sigmacube.core.windows import Axis
+from sigmacube.core.windows import Axis, Span
 from sigmacube.error_correlation import window_sides
 from sigmacube.io.places import local_path
 from sigmacube.io.untrusted import check_plain, guarded, reading
@@ -40,7 +40,6 @@ _CACHE_BYTES = 256_000_000
 _STREAMED = 4_000_000
 
 Progress = Callable[[np.ndarray], bool]
-Span = tuple[int, int]
 Load = Callable[[str, slice, slice, slice], np.ndarray]
 
 

@@ -51,7 +51,7 @@ class SignalNoise(Card):
     >>> truth = sc.synthetic.scene((24, 30, 40), rng=1).values
     >>> std = np.sqrt(4e-3 * truth + 1e-4)
     >>> noisy = truth + std * np.random.default_rng(2).normal(size=truth.shape)
-    >>> result = sc.denoise(noisy, SignalNoise(4e-3, 1e-4), window=12)
+    >>> result = sc.denoise(noisy, SignalNoise(4e-3, 1e-4), window=12, prior=None)
     >>> z = (result.estimate - truth) / result.std
     >>> bool(0.9 < np.std(z) < 1.1)
     True
@@ -133,6 +133,13 @@ class SignalNoise(Card):
         base = float(np.mean(np.asarray(self.offset) / variance))
         power = np.asarray(spectra, dtype=np.float64) @ share + base
         return np.sqrt(np.clip(power, 1 / LARGEST_FACTOR, LARGEST_FACTOR))
+
+    def jitter(self) -> float:
+        """Return the standard deviation that its noise gives g² of a pixel of the reference."""
+        variance = self._reference_variance()
+        share = np.asarray(self.gain) / variance / len(variance) * np.sqrt(variance)
+        correlation = np.eye(len(share)) if self.correlation is None else self.correlation
+        return float(np.sqrt(share @ correlation @ share))
 
     def select(self, bands: np.ndarray) -> SignalNoise:
         """Return the noise of some of the bands; needs a reference."""

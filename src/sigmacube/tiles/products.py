@@ -19,7 +19,7 @@ import numpy as np
 
 from sigmacube.core.lowrank.covariance import batch_side
 from sigmacube.core.progress import Progress
-from sigmacube.core.windows import Axis, WindowGrid
+from sigmacube.core.windows import Axis, Span, WindowGrid
 from sigmacube.io import product as files
 from sigmacube.io.atomic import check_not_input, check_output, remove
 from sigmacube.io.result_file import ResultFile, open_result
@@ -35,7 +35,6 @@ from sigmacube.tiles.run import DEFAULT_MEMORY
 
 __all__ = ["product_file", "product_memory"]
 
-Span = tuple[int, int]
 
 Make = Callable[[DenoisedCube, Span, "_Place"], Product]
 #: Side of the chunks of the store that tiles are written to, in pixels.

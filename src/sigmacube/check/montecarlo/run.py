@@ -90,7 +90,7 @@ def monte_carlo(
     >>> from sigmacube.check.montecarlo import monte_carlo
     >>> from sigmacube.synthetic import scene
     >>> truth = scene((24, 30, 40), endmembers=3, rng=1)
-    >>> found = monte_carlo(truth, 0.002, trials=20)
+    >>> found = monte_carlo(truth, 0.002, trials=20, prior=None)
     >>> 0.93 < found.coverage[0.95] < 0.97
     True
     >>> bool(0.9 < found.std_ratio < 1.1)
@@ -98,7 +98,7 @@ def monte_carlo(
 
     An interval from half the noise covers too little, and this shows it:
 
-    >>> wrong = monte_carlo(truth, 0.002, trials=20, assumed=0.001, rank=3)
+    >>> wrong = monte_carlo(truth, 0.002, trials=20, assumed=0.001, prior=None, rank=3)
     >>> wrong.coverage[0.95] < 0.8
     True
     """

@@ -20,11 +20,10 @@ from sigmacube.core.lowrank.errors import LowRankErrors, mean_gap_factor
 from sigmacube.core.lowrank.factors import Factors
 from sigmacube.core.stored import ArraySpec, ModelArrays
 from sigmacube.core.whitening import Noise
-from sigmacube.core.windows import Axis, WindowGrid
+from sigmacube.core.windows import Axis, Span, WindowGrid
 
 __all__ = ["StoredFactors", "to_arrays"]
 
-Span = tuple[int, int]
 
 #: Components that are read together, and elements of a cube.
 RUN, STREAMED = 2048, 4_000_000

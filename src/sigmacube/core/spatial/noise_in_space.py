@@ -51,7 +51,7 @@ def noise_power(
     for i, ones in enumerate(flat):
         number = sum(part[i][1] for part in sums)
         power = np.sum([part[i][0] for part in sums], axis=0)
-        power = power / max(power.mean(), 1e-300)
+        power = power / power.mean() if power.mean() > 0 else ones
         scatter = np.mean((power - 1) ** 2) * number / 2
         # No frequency is free of noise, though a small or flat scene may show none at some.
         power = np.maximum(power, LEAST_POWER)

@@ -56,9 +56,11 @@ class HdfContent:
 
     def group_attrs(self, group: str) -> dict[str, Any]:
         """Return the attributes of a group; none where it is absent."""
+        from sigmacube.io.hdf import attributes
+
         with opened_hdf5(self.place) as file:
             found = file.get(group)
-            return {} if found is None else {k: as_text(v) for k, v in found.attrs.items()}
+            return {} if found is None else attributes(found.attrs)
 
     def says(self, word: str, *keys: str) -> bool:
         """Tell whether a word stands in one of the file's attributes."""

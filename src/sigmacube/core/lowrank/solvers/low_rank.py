@@ -10,11 +10,12 @@ import numpy as np
 from sigmacube.core.lowrank.eigen import is_below, leading_eigenpairs
 from sigmacube.core.rank import count_signal, noise_edge
 
-__all__ = ["LowRank", "rms", "working_precision"]
+__all__ = ["GRAM_RESOLUTION", "LowRank", "rms", "working_precision"]
 
 # Largest value, in units of the noise, that single precision holds to 1e-4 of the noise.
 SINGLE_PRECISION_RANGE = 1500.0
-# As in the svd solver: below this share of the energy a Gram matrix loses the noise floor.
+# The square of the noise edge, relative to the sum of all squares, below which a float64 Gram
+# matrix no longer resolves the noise floor and the patch itself is decomposed.
 GRAM_RESOLUTION = 1e-11
 # Components computed at first where the rank is not known.
 FIRST_COMPONENTS = 16

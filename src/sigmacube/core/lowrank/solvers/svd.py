@@ -8,16 +8,13 @@ import numpy as np
 
 from sigmacube.core.lowrank.eigen import leading_eigenpairs
 from sigmacube.core.lowrank.solvers.base import PatchSolution
-from sigmacube.core.lowrank.solvers.low_rank import working_precision
+from sigmacube.core.lowrank.solvers.low_rank import GRAM_RESOLUTION, working_precision
 from sigmacube.core.lowrank.solvers.m_estimate import Observed, full_influence, settle, to_solution
 from sigmacube.core.lowrank.solvers.weighted import alternate
 from sigmacube.core.rank import count_signal, noise_edge
 
 __all__ = ["SvdSolver"]
 
-# The square of the noise edge, relative to the sum of all squares, below which a float64 Gram
-# matrix no longer resolves the noise floor and the patch itself is decomposed.
-GRAM_RESOLUTION = 1e-11
 # A fit around missing values has settled when a step moves it by less than so many noise std.
 MISSING_TOLERANCE = 1e-3
 

@@ -1,0 +1,193 @@
+"""Whole spectra from what is left of them: outliers found, missing values filled, pixel by pixel.
+
+The strong directions D (P, j) of the scene tell the spectrum of a pixel from any of its bands. A
+robust fit of its coefficients shows which elements are no part of it: impulses. Filled spectra can
+be whitened where the noise of bands is correlated; what was filled stays marked as missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+from scipy.ndimage import median_filter
+
+from sigmacube.core.lowrank.solvers.m_estimate import density_at
+from sigmacube.core.lowrank.solvers.robust import even_odds_cut
+from sigmacube.core.spatial.geometry import Block, Box
+from sigmacube.core.spatial.smoothing import Run
+from sigmacube.core.spatial.subspace import blocks, project
+
+__all__ = ["Completion", "learn_completion"]
+
+# Residuals count as at most this, in noise std, while impulses are looked for; steps of that fit.
+SOFT, STEPS = 1.5, 12
+SMALLEST_SLOPE = 0.25
+RIDGE = 0.003
+# What may differ from the median of its surroundings, in noise std, in the first look at a scene.
+FENCE = 4.0
+# Blocks that are looked at, at most, and rounds of looking.
+MOST_BLOCKS, ROUNDS = 16, 4
+# A direction is strong if its power exceeds this share beyond the noise of a pixel.
+STRONG = 1.0
+LARGEST_CUT = 4.0
+
+
+@dataclass(frozen=True, eq=False)
+class Completion:
+    """What the scene knows about the spectrum of a pixel."""
+
+    directions: np.ndarray
+    """(P, j) D, orthonormal, in bands of unit noise."""
+    mean: np.ndarray
+    """(P,) mean spectrum."""
+    cut: float
+    """Residuals beyond this are outliers; infinite where none are looked for."""
+    scale: float
+    """Standard deviation of the kept elements' noise, with what outliers below the cut add."""
+
+    def to_arrays(self) -> dict[str, np.ndarray]:
+        """Return it as arrays by name."""
+        return {f"completion_{name}": np.asarray(getattr(self, name))
+                for name in ("directions", "mean", "cut", "scale")}  # fmt: skip
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> Completion | None:
+        """Return what `to_arrays` gave; None if it was not among the arrays."""
+        if "completion_cut" not in arrays:
+            return None
+        return cls(
+            np.asarray(arrays["completion_directions"]),
+            np.asarray(arrays["completion_mean"]),
+            float(arrays["completion_cut"]),
+            float(arrays["completion_scale"]),
+        )
+
+    def complete(self, y: np.ndarray, kept: np.ndarray, left: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return whole spectra (row, col, P), and which elements are their own.
+
+        Parameters
+        ----------
+        y
+            (row, col, P) values of unit noise; any value where they are missing.
+        kept
+            (row, col, P) which are there.
+        left
+            Column of the scene that they start at: products of one shape round alike anywhere.
+        """
+        if np.isfinite(self.cut):
+            fit = self._robust(y, kept, left)
+            kept = kept & (np.abs(y - fit) <= self.cut)
+        return np.where(kept, y, self._fill(y, kept, left)), kept
+
+    def _robust(self, y: np.ndarray, kept: np.ndarray, left: int) -> np.ndarray:
+        """Return the fit (row, col, P) of spectra whose residuals count only so far."""
+        across = np.ascontiguousarray(self.directions.T)
+        fit = np.broadcast_to(self.mean, y.shape)
+        reach = SOFT * 8.0
+        for step in range(STEPS):
+            residual = np.where(kept, y - fit, 0.0)
+            bounded = np.clip(residual, -reach, reach) if step else residual
+            slope = np.mean((bounded == residual) & kept, axis=2, keepdims=True)
+            move = project(bounded, self.directions, left) / np.maximum(slope, SMALLEST_SLOPE)
+            fit = fit + project(move, across, left)
+            reach = max(reach / 2, SOFT)
+        return np.asarray(fit)
+
+    def _fill(self, y: np.ndarray, kept: np.ndarray, left: int) -> np.ndarray:
+        """Return the fit (row, col, P) to the kept elements: (A + δI) z = DᵀΩ(y − ȳ)."""
+        D = self.directions
+        across = np.ascontiguousarray(D.T)
+        seen = project(np.where(kept, y - self.mean, 0.0), D, left)
+        where = ~kept.all(axis=2)
+        gone = (~kept[where]).astype(np.float64)
+        j = D.shape[1]
+        pairs = (D[:, :, None] * D[:, None, :]).reshape(len(D), j * j)
+        matrix = (1 + RIDGE) * np.eye(j) - (gone @ pairs).reshape(-1, j, j)
+        z = seen.copy()
+        z[where] = np.linalg.solve(matrix, seen[where][:, :, None])[:, :, 0]
+        return self.mean + project(z, across, left)
+
+
+def learn_completion(
+    block: Block, shape: tuple[int, int, int], *, outliers: bool, run: Run
+) -> Completion:
+    """Learn the strong directions of a scene from some of its blocks, without its outliers.
+
+    Parameters
+    ----------
+    block
+        Values of unit noise of any part of the scene, see `Block`.
+    shape
+        Rows, columns and bands of the scene.
+    outliers
+        Whether there may be outliers; else only missing values are filled.
+    run
+        Parallel map.
+    """
+    every = blocks(shape[:2])
+    chosen = every[:: max(-(-len(every) // MOST_BLOCKS), 1)]
+    parts = run(partial(_first_look, block, outliers), chosen)
+    found = _directions(parts, shape[2], LARGEST_CUT if outliers else np.inf)
+    for _ in range(ROUNDS):
+        sums = run(partial(_look_again, block, found), chosen)
+        found = _directions([part[:3] for part in sums], shape[2], found.cut)
+        if outliers:
+            size = np.concatenate([part[3] for part in sums])
+            found = _with_cut(found, size)
+    return found
+
+
+def _first_look(block: Block, outliers: bool, box: Box) -> tuple[np.ndarray, np.ndarray, int]:
+    """Return Σ yyᵀ, Σ y and the pixels of a block, held to fences around their surroundings."""
+    y, kept = block(*box.slices)
+    if kept is not None:
+        means = np.where(kept, y, 0).sum(axis=(0, 1)) / np.maximum(kept.sum(axis=(0, 1)), 1)
+        y = np.where(kept, y, means)
+    if outliers or kept is not None:
+        around = median_filter(y, size=(3, 3, 1), mode="nearest")
+        reach = FENCE if outliers else np.inf
+        y = np.clip(y, around - reach, around + reach)
+        y = y if kept is None else np.where(kept, y, around)
+    flat = y.reshape(-1, y.shape[2])
+    return flat.T @ flat, flat.sum(axis=0), len(flat)
+
+
+def _look_again(
+    block: Block, found: Completion, box: Box
+) -> tuple[np.ndarray, np.ndarray, int, np.ndarray]:
+    """Return the same of completed spectra, and the sizes of residuals of what is there."""
+    y, kept = block(*box.slices)
+    kept = np.ones(y.shape, dtype=bool) if kept is None else kept
+    fit = found._robust(y, kept, box.left) if np.isfinite(found.cut) else y
+    size = np.abs(y - fit)[kept].astype(np.float32)
+    whole, own = found.complete(y, kept, box.left)
+    noise = np.random.default_rng([13, box.top, box.left]).standard_normal(y.shape)
+    outside = noise - (noise @ found.directions) @ found.directions.T
+    flat = np.where(own, whole, whole + outside).reshape(-1, y.shape[2])
+    return flat.T @ flat, flat.sum(axis=0), len(flat), size
+
+
+def _directions(
+    parts: list[tuple[np.ndarray, np.ndarray, int]], bands: int, cut: float
+) -> Completion:
+    """Return the directions whose power in a pixel exceeds that of its noise."""
+    count = max(sum(part[2] for part in parts), 1)
+    mean = np.sum([part[1] for part in parts], axis=0) / count
+    total = np.sum([part[0] for part in parts], axis=0) / count - np.outer(mean, mean)
+    values, vectors = np.linalg.eigh(total)
+    floor = max(float(np.median(values)), 1.0)
+    j = int(np.clip(np.count_nonzero(values > (1 + STRONG) * floor), 1, max(bands // 3, 1)))
+    return Completion(vectors[:, ::-1][:, :j].copy(), mean, cut, 1.0)
+
+
+def _with_cut(found: Completion, size: np.ndarray) -> Completion:
+    """Return it with the cut of even odds, and the noise that is left below it."""
+    cut = even_odds_cut(size, len(size))
+    below = size[size <= cut]
+    slope = 1 - cut * density_at(size, cut, len(below))
+    spread = float(np.mean(np.square(below, dtype=np.float64)))
+    scale = max(np.sqrt(spread) / max(slope, SMALLEST_SLOPE), 1.0)
+    return Completion(found.directions, found.mean, cut, float(scale))
