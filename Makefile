@@ -30,10 +30,10 @@ demo: $(BASE)   ## Denoise the built-in scene, check it against its truth, draw 
 test: $(DEV)    ## Run the tests
 	$(BIN)/python -m pytest -n $(JOBS) -q
 
-<<<<<<< HEAD
 shell: $(BASE)  ## Open a shell in which sigmacube is at hand; exit leaves it
 	@echo "sigmacube is at hand: try 'sigmacube --help'; 'exit' leaves this shell."
 	@VIRTUAL_ENV="$(CURDIR)/$(VENV)" PATH="$(CURDIR)/$(BIN):$$PATH" $${SHELL:-sh} -i
+
 test-min: | $(BIN)/python ## Test the oldest versions of the dependencies that are allowed
 	$(PYTHON) -m venv .venv-min
 	.venv-min/bin/python tests/oldest.py > .venv-min/oldest.txt
