@@ -13,6 +13,7 @@ import numpy as np
 
 from sigmacube.core.parallel import ParallelMap, parallel
 from sigmacube.core.validity import broadcast_mask
+from sigmacube.correction import corrected, find_line_offsets
 from sigmacube.cube import Cube
 from sigmacube.estimators import Progress, Region, advice, estimator
 from sigmacube.io.dataarray import from_dataarray
@@ -74,9 +75,11 @@ def survey_scene(
     """
     presence = find_presence(source) if presence is None else presence
     presence.check_sizes()
+    offsets = find_line_offsets(source, presence, impulses=settings.solver == "robust")
+    source = corrected(source, offsets)
     if not isinstance(noise, SettledNoise):
         noise = settle_noise(source, noise, settings, workers=workers)
-    survey = Survey(source.shape, presence, noise, settings)
+    survey = Survey(source.shape, presence, noise, settings, offsets=offsets)
     presence.check_sizes(survey.model.std)
     if settings.solver == "robust":
         shape = (*survey.shape[:2], len(survey.bands))
@@ -100,7 +103,12 @@ def denoise_region(
     last bit.
     """
     rows, cols = rows or (0, survey.shape[0]), cols or (0, survey.shape[1])
-    return estimator(survey.settings).solve(Scene(source, survey), rows, cols, run, progress)
+    scene = Scene(corrected(source, survey.offsets), survey)
+    region = estimator(survey.settings).solve(scene, rows, cols, run, progress)
+    if survey.offsets is None or region.std is None:
+        return region
+    left = survey.offsets.on(survey.offsets.std, slice(*rows), slice(*cols))
+    return replace(region, std=np.hypot(region.std, left).astype(region.std.dtype))
 
 
 def denoise_cube(
@@ -116,7 +124,7 @@ def denoise_cube(
     with parallel(threads) as run:
         survey = survey_scene(cube, noise, settings, run, workers=workers, whole=True)
         region = denoise_region(cube, survey, run, progress=progress)
-    record = survey.record(advice=advice(Scene(cube, survey), region))
+    record = survey.record(advice=advice(Scene(corrected(cube, survey.offsets), survey), region))
     aside = estimator(settings).sets_aside
     if aside and region.left_out is not None:
         record["rejected_share"] = float(region.left_out.mean())
