@@ -8,7 +8,7 @@ DEV := $(VENV)/.dev
 JOBS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-min attack check bench walk studies docs pictures clean
+.PHONY: help demo test shell check bench walk studies docs dist pictures clean test-min attack
 
 help:            ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -29,6 +29,10 @@ demo: $(BASE)   ## Denoise the built-in scene, check it against its truth, draw 
 
 test: $(DEV)    ## Run the tests
 	$(BIN)/python -m pytest -n $(JOBS) -q
+
+shell: $(BASE)  ## Open a shell in which sigmacube is at hand; exit leaves it
+	@echo "sigmacube is at hand: try 'sigmacube --help'; 'exit' leaves this shell."
+	@VIRTUAL_ENV="$(CURDIR)/$(VENV)" PATH="$(CURDIR)/$(BIN):$$PATH" $${SHELL:-sh} -i
 
 test-min: | $(BIN)/python ## Test the oldest versions of the dependencies that are allowed
 	$(PYTHON) -m venv .venv-min
@@ -63,6 +67,12 @@ studies: $(DEV) ## Quick version of every study
 docs: $(DEV)    ## Build the documentation
 	$(BIN)/sphinx-build -q -W --keep-going -b html docs docs/_build/html
 	@echo "docs: docs/_build/html/index.html"
+
+dist: $(DEV)    ## Build sdist and wheel, check them, run the demo from the wheel in an empty environment
+	rm -rf dist
+	$(BIN)/python -m build --outdir dist .
+	$(BIN)/python -m twine check --strict dist/*
+	$(BIN)/python benchmarks/dist.py dist
 
 pictures: $(DEV) ## Take the pictures of the report and the viewer (needs chromium)
 	$(BIN)/python docs/figures/pages.py
