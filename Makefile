@@ -8,10 +8,10 @@ DEV := $(VENV)/.dev
 JOBS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench walk studies docs pictures clean
+.PHONY: help demo test test-min attack check bench walk studies docs pictures clean
 
 help:            ## List the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -29,6 +29,17 @@ demo: $(BASE)   ## Denoise the built-in scene, check it against its truth, draw 
 
 test: $(DEV)    ## Run the tests
 	$(BIN)/python -m pytest -n $(JOBS) -q
+
+test-min: | $(BIN)/python ## Test the oldest versions of the dependencies that are allowed
+	$(PYTHON) -m venv .venv-min
+	.venv-min/bin/python tests/oldest.py > .venv-min/oldest.txt
+	.venv-min/bin/python -m pip install --quiet --disable-pip-version-check -r .venv-min/oldest.txt
+	.venv-min/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -e .
+	.venv-min/bin/python -m pytest -q -W default -p no:cacheprovider tests/test_minimal.py tests/test_windows.py \
+	  tests/test_result_file.py tests/test_io_results.py tests/test_io_readers.py -k "not FilesBeside and not compliance and not obsarray and not spectral"
+
+attack: $(DEV)  ## Damaged files, odd cubes, bad commands, kills, full disks and rude browsers
+	$(BIN)/python -m attacks
 
 check: $(DEV)   ## Formatting, lint, types, import layers, documentation
 	$(BIN)/ruff format --check .
@@ -57,5 +68,5 @@ pictures: $(DEV) ## Take the pictures of the report and the viewer (needs chromi
 	$(BIN)/python docs/figures/pages.py
 
 clean:           ## Remove what the other targets made
-	rm -rf $(VENV) demo docs/_build docs/api docs/generated .pytest_cache .mypy_cache .ruff_cache .import_linter_cache build dist
+	rm -rf $(VENV) .venv-min attacks/found demo docs/_build docs/api docs/generated .pytest_cache .mypy_cache .ruff_cache .import_linter_cache build dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -121,6 +121,8 @@ def _one_child(
         finally:
             child.kill()
             child.wait()
+            assert child.stdout is not None
+            child.stdout.close()
     return max(number, last)
 
 

@@ -23,6 +23,19 @@ settings.load_profile("sigmacube")
 DATA = Path(__file__).resolve().parents[1].parent / "shared" / "data"
 
 
+@pytest.fixture(scope="session", autouse=True)
+def stored_files_stay_as_they_are() -> Iterator[None]:
+    """Hold all tests to writing nothing into the folders of stored values."""
+
+    def stored() -> dict[Path, bytes]:
+        folders = (Path(__file__).parent / name for name in ("data", "files"))
+        return {p: p.read_bytes() for f in folders for p in f.rglob("*") if p.is_file()}
+
+    before = stored()
+    yield
+    assert stored() == before
+
+
 @pytest.fixture(scope="session")
 def data_dir() -> Path:
     """Folder with the scenes and files kept beside the repository."""

@@ -267,7 +267,7 @@ class TestWavelengths:
 def test_narrow_scenes_shrink_the_window(caplog):
     values = np.random.default_rng(0).normal(size=(12, 40, 20)) + 5
     with caplog.at_level("WARNING", logger="sigmacube"):
-        result = sc.denoise(values, 1.0)
+        result = sc.denoise(values, 1.0, prior=None)
     assert result.settings["window"][:2] == [12, 12]
     assert "narrower than a window of 20: windows of 12 are used" in caplog.text
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeAlias, overload
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
@@ -10,8 +10,7 @@ from sigmacube.check.calibration import calibrated
 from sigmacube.core.progress import Progress, shown
 from sigmacube.cube import Cube
 from sigmacube.labelled import LabelledCube, with_labels
-from sigmacube.noise.signal_noise import SignalNoise
-from sigmacube.pipeline import as_cube, denoise_cube
+from sigmacube.pipeline import Noise, as_cube, denoise_cube
 from sigmacube.result import DenoisedCube
 from sigmacube.settings import Settings, takes_settings
 
@@ -19,8 +18,6 @@ if TYPE_CHECKING:
     import xarray as xr
 
 __all__ = ["denoise"]
-
-Noise: TypeAlias = float | np.ndarray | str | SignalNoise | None
 
 
 @overload

@@ -6,7 +6,6 @@ and columns of it: the whole scene in memory, a tile of a file, or a block of a 
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +13,7 @@ import numpy as np
 
 from sigmacube.core.parallel import ParallelMap, parallel
 from sigmacube.core.validity import broadcast_mask
-from sigmacube.core.windows import WindowGrid
+from sigmacube.correction import corrected, find_line_offsets
 from sigmacube.cube import Cube
 from sigmacube.estimators import Progress, Region, advice, estimator
 from sigmacube.io.dataarray import from_dataarray
@@ -38,9 +37,6 @@ if TYPE_CHECKING:
 __all__ = ["as_cube", "denoise_cube", "denoise_region", "survey_scene"]
 
 Noise = float | np.ndarray | str | SignalNoise | SettledNoise | None
-# Elements of a window from which on a second thread pays: below it threads spend more time on
-# handing over the interpreter lock than a second processor gains.
-SMALL_WINDOW = 12_000
 
 
 def as_cube(cube: Cube | np.ndarray | xr.DataArray, mask: np.ndarray | None = None) -> Cube:
@@ -79,9 +75,11 @@ def survey_scene(
     """
     presence = find_presence(source) if presence is None else presence
     presence.check_sizes()
+    offsets = find_line_offsets(source, presence, impulses=settings.solver == "robust")
+    source = corrected(source, offsets)
     if not isinstance(noise, SettledNoise):
         noise = settle_noise(source, noise, settings, workers=workers)
-    survey = Survey(source.shape, presence, noise, settings)
+    survey = Survey(source.shape, presence, noise, settings, offsets=offsets)
     presence.check_sizes(survey.model.std)
     if settings.solver == "robust":
         shape = (*survey.shape[:2], len(survey.bands))
@@ -105,7 +103,12 @@ def denoise_region(
     last bit.
     """
     rows, cols = rows or (0, survey.shape[0]), cols or (0, survey.shape[1])
-    return estimator(survey.settings).solve(Scene(source, survey), rows, cols, run, progress)
+    scene = Scene(corrected(source, survey.offsets), survey)
+    region = estimator(survey.settings).solve(scene, rows, cols, run, progress)
+    if survey.offsets is None or region.std is None:
+        return region
+    left = survey.offsets.on(survey.offsets.std, slice(*rows), slice(*cols))
+    return replace(region, std=np.hypot(region.std, left).astype(region.std.dtype))
 
 
 def denoise_cube(
@@ -117,14 +120,11 @@ def denoise_cube(
     progress: Progress | None = None,
 ) -> DenoisedCube:
     """Denoise a cube in memory; see `sigmacube.denoise`."""
-    threads = workers
-    if workers is None and settings.prior is None and settings.solver == "svd":
-        grid = WindowGrid.create(cube.shape, window=settings.window, step=settings.step)
-        threads = 1 if math.prod(grid.window) < SMALL_WINDOW else None
+    threads = estimator(settings).threads(cube.shape) if workers is None else workers
     with parallel(threads) as run:
         survey = survey_scene(cube, noise, settings, run, workers=workers, whole=True)
         region = denoise_region(cube, survey, run, progress=progress)
-    record = survey.record(advice=advice(Scene(cube, survey), region))
+    record = survey.record(advice=advice(Scene(corrected(cube, survey.offsets), survey), region))
     aside = estimator(settings).sets_aside
     if aside and region.left_out is not None:
         record["rejected_share"] = float(region.left_out.mean())

@@ -80,6 +80,11 @@ class DenoisedCube(EstimatedCube):
     typical: Callable[[], DenoisedCube] | None = None
     """Gives a part that stands for the scene, where the whole would take much work."""
 
+    @property
+    def caveats(self) -> list[str]:
+        """What ``std`` does not hold on this scene, in plain sentences."""
+        return [str(sentence) for sentence in self.settings.get("caveats", ())]
+
     def unlabelled(self) -> DenoisedCube:
         """Return the result with plain arrays (row, col, band): itself, where it has no labels."""
         return self

@@ -23,7 +23,9 @@ from sigmacube.core.progress import Progress
 from sigmacube.core.validity import NO_VALUE, check_values, mean_spectrum, valid_elements
 from sigmacube.core.whitening import SEGMENT, Noise
 from sigmacube.core.windows import WindowGrid
+from sigmacube.noise.caveats import caveats
 from sigmacube.noise.instrument import DarkNoise, InstrumentNoise, noise_of
+from sigmacube.noise.line_offsets import LineOffsets
 from sigmacube.noise.signal_noise import SignalNoise
 from sigmacube.settings import Settings
 
@@ -36,6 +38,7 @@ __all__ = [
     "Survey",
     "find_presence",
     "noise_regions",
+    "noise_sample",
     "settle_noise",
     "strips",
 ]
@@ -116,6 +119,8 @@ class Survey:
     """How the scene is solved."""
     stripes: tuple[np.ndarray, np.ndarray] | None = None
     """(cols, bands with data) and (rows, bands with data) True for striped columns and rows."""
+    offsets: LineOffsets | None = None
+    """Offsets of columns or rows that are taken out of the scene first."""
     learnt: Mapping[str, np.ndarray] = field(default_factory=dict)
     """What the estimator has learnt of the whole scene, by name."""
 
@@ -162,7 +167,11 @@ class Survey:
         asked = self.settings.to_dict()
         asked.pop("uncertainty")
         asked |= {} if advice is None else {"advice": advice}
+        known = caveats(self.known())
+        if advice is not None and not any("solver='robust'" in sentence for sentence in known):
+            known.append(advice)
         return asked | {
+            "caveats": known,
             "window": list(self.grid.window),
             "step": [axis.step for axis in axes],
             "noise_source": self.settled.source,
@@ -170,11 +179,26 @@ class Survey:
             "version": __version__,
         }
 
+    def known(self) -> dict[str, Any]:
+        """Return what was found out about the scene and what it is solved with, by name."""
+        facts = dict(self.settled.description) | {
+            "bands": len(self.bands),
+            "correlated": not self.model.is_diagonal,
+            "prior": self.settings.prior,
+            "solver": self.settings.solver,
+            "source": self.settled.source,
+        }
+        if self.offsets is not None:
+            facts["offsets"] = (("rows", "columns")[self.offsets.axis], self.offsets.strength)
+        return facts
+
     def to_arrays(self) -> dict[str, Any]:
         """Return the survey as arrays, without its settings."""
         arrays = {"shape": self.shape, **self.presence.to_arrays(), **self.settled.to_arrays()}
         if self.stripes is not None:
             arrays["columns"], arrays["rows"] = self.stripes
+        if self.offsets is not None:
+            arrays |= self.offsets.to_arrays()
         return arrays | {f"learnt_{name}": value for name, value in self.learnt.items()}
 
     @classmethod
@@ -187,6 +211,7 @@ class Survey:
             SettledNoise.from_arrays(found),
             settings,
             (found["columns"], found["rows"]) if "columns" in found else None,
+            LineOffsets.from_arrays(found) if "offsets" in found else None,
             {k.removeprefix("learnt_"): v for k, v in found.items() if k.startswith("learnt_")},
         )
 

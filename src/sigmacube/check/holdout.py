@@ -15,19 +15,30 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sigmacube.check.hiding import Veiled
-from sigmacube.check.verdict import judge
+from sigmacube.check.verdict import is_beyond_scaling, judge, predicted
 from sigmacube.core.card import Card
 from sigmacube.core.levels import LEVELS, half_width
 from sigmacube.core.parallel import ParallelMap, parallel
 from sigmacube.core.progress import Progress, phase, shown
 from sigmacube.core.validity import valid_elements
 from sigmacube.core.windows import Span
+from sigmacube.correction import corrected, find_line_offsets
 from sigmacube.cube import Cube
 from sigmacube.estimators import Region
+from sigmacube.noise.sample import NoiseSample
+from sigmacube.noise.shared import shared_noise
+from sigmacube.noise.whole_spectra import whole_spectra
 from sigmacube.pipeline import as_cube, denoise_region, survey_scene
 from sigmacube.result import DenoisedCube
 from sigmacube.settings import Settings
-from sigmacube.survey import Source, Survey, settle_noise
+from sigmacube.survey import (
+    SettledNoise,
+    Source,
+    Survey,
+    find_presence,
+    noise_sample,
+    settle_noise,
+)
 from sigmacube.tiles.execute import Execution, run_tiles
 from sigmacube.tiles.plan import Tile
 
@@ -106,6 +117,8 @@ class Holdout(Card):
     """What it means, in one or two plain sentences."""
     wavelengths: np.ndarray | None = None
     """(band,) band centres in nm."""
+    beyond_scaling: bool = False
+    """Whether something is wrong that no factor on σ can mend."""
 
     def _facts(self) -> Mapping[str, str]:
         shares = (f"{100 * p:g} %: {100 * share:.1f} %" for p, share in self.coverage.items())
@@ -228,7 +241,12 @@ def compare(
     """
     size = int(np.prod(source.shape))
     veiled = Veiled(source, min(share, MOST_HIDDEN / size), seed)
-    settled = settle_noise(source, noise, settings, workers=workers)
+    presence = find_presence(source)
+    offsets = find_line_offsets(source, presence, impulses=settings.solver == "robust")
+    whole = corrected(source, offsets)
+    settled = noise
+    if not isinstance(noise, SettledNoise):
+        settled = settle_noise(whole, noise, settings, workers=workers)
     survey = survey_scene(veiled, settled, settings, run, workers=workers)
     places = list(tiles(survey) if callable(tiles) else tiles)
     found = _Found.empty(survey)
@@ -244,7 +262,21 @@ def compare(
             progress(number + 1, len(places))
 
     run_tiles(compare_one, range(len(places)), Execution(), told)
-    return found.concluded(survey)
+    return found.concluded(survey, survey.known() | _kept_noise(whole, survey))
+
+
+def _kept_noise(source: Source, survey: Survey) -> dict[str, Any]:
+    """Return the noise that all bands share beyond the assumed one: windows keep it as signal."""
+    values, mask = whole_spectra(*noise_sample(source), impulses=survey.settings.solver == "robust")
+    valid = np.isfinite(values[..., survey.bands]).all(axis=2)
+    if mask is not None:
+        valid &= np.broadcast_to(mask, values.shape)[..., survey.bands].all(axis=2)
+    if min(valid.shape) < 2 or not valid.any():
+        return {}
+    kept, _ = shared_noise(NoiseSample.create(values, survey.bands, valid), survey.model)
+    if kept is None:
+        return {}
+    return {"kept_noise": float(np.median(np.sqrt(np.diag(kept)) / survey.model.std))}
 
 
 def check_share(share: float) -> None:
@@ -267,7 +299,10 @@ def _as_in(result: DenoisedCube) -> Settings:
 
 def _noise_of(result: DenoisedCube) -> Any:
     """Return the noise of a result; None has it estimated again where it grows with the signal."""
-    return result.noise if result.noise_scale is None else None
+    if result.noise_scale is not None:
+        return None
+    source = str(result.settings.get("noise_source", "given"))
+    return SettledNoise(result.noise, source, dict(result.settings.get("noise_model", {})))
 
 
 class _Found:
@@ -300,15 +335,16 @@ class _Found:
         region = denoise_region(veiled, survey, run, rows=rows, cols=cols)
         assert region.std is not None
         place = slice(*rows), slice(*cols)
-        values, mask = veiled.source.block(*place)
+        values, mask = corrected(veiled.source, survey.offsets).block(*place)
         there = valid_elements(values, mask) & np.isfinite(region.estimate)
         hidden = veiled.hidden(*place) & there
         noise = np.broadcast_to(region.noise_std, values.shape)
         residual = np.where(there, values - region.estimate, np.nan)
+        tested = _tested(survey, residual)
         inside = np.zeros(there.shape, dtype=bool)
         size = tuple(stop - first for first, stop in (tile.rows, tile.cols))
         inside[: size[0], : size[1]] = True
-        self._add_hidden(residual, region, noise, hidden & inside, (rows[0], cols[0]))
+        self._add_hidden(tested, region, noise, hidden & inside, (rows[0], cols[0]))
         self._add_removed(np.where(hidden, np.nan, residual / noise), size)
         self.smoothing.append(_neighbour_covariances(survey, region, noise, tile))
         self.ranks.append(region.ranks[tile.windows_in(survey.grid, region.grid)].ravel())
@@ -344,7 +380,7 @@ class _Found:
             self.products += np.sum(np.where(known, both, 0), axis=(0, 1))
             self.powers += np.sum(np.where(known, (a * a + b * b) / 2, 0), axis=(0, 1))
 
-    def concluded(self, survey: Survey) -> Holdout:
+    def concluded(self, survey: Survey, known_of_scene: Mapping[str, Any]) -> Holdout:
         """Return what was found."""
         elements = np.concatenate(self.elements, axis=1)
         elements = elements[1:, np.argsort(elements[0])]
@@ -375,8 +411,11 @@ class _Found:
             "median_rank": float(np.median(np.concatenate(self.ranks))),
             "noise_source": survey.settled.source,
         }
-        truth, trusted, verdict = judge(facts, float(np.median(ratio)))
-        return Holdout(**facts, truth_coverage=truth, trusted=trusted, verdict=verdict)
+        facts["truth_coverage"] = predicted(facts | {"sigma": float(np.median(ratio))})
+        seen = {"sigma": float(np.median(ratio)), "known": known_of_scene}
+        trusted, verdict = judge(facts | seen)
+        beyond = is_beyond_scaling(facts | seen)
+        return Holdout(**facts, trusted=trusted, verdict=verdict, beyond_scaling=beyond)
 
     def _removed_lag1(self) -> float:
         """Return the correlation of neighbours in what was removed, less what smoothing causes."""
@@ -385,6 +424,23 @@ class _Found:
             return float("nan")
         smoothing = np.mean(pairs[1, np.argsort(pairs[0])])
         return float(self.products.sum() / self.powers.sum() + smoothing)
+
+
+def _tested(survey: Survey, residual: np.ndarray) -> np.ndarray:
+    """Return residuals whose noise the estimate knows nothing of.
+
+    Where the noise is correlated between bands, a hidden value shares noise with bands that were
+    not hidden, and so with the estimate. The part of it that no other band shares is [Qe]_v / Q_vv,
+    Q the inverse of the noise's covariance; its variance is 1 / Q_vv. It is told in units of the
+    band's own noise.
+    """
+    if survey.model.is_diagonal:
+        return residual
+    inverse = survey.model.inverse_factor.T @ survey.model.inverse_factor
+    own = (residual[..., survey.bands] @ inverse) / np.sqrt(np.diag(inverse))
+    whole = np.full(residual.shape, np.nan)
+    whole[..., survey.bands] = own * survey.model.std
+    return whole
 
 
 def _neighbour_covariances(

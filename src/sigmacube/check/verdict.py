@@ -2,86 +2,189 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from scipy.special import ndtr
 
 from sigmacube.core.levels import LEVELS, half_width
+from sigmacube.noise.caveats import CLIPPED, COARSE, FEW_BANDS, WILD
 
-__all__ = ["GOOD_50", "GOOD_95", "judge"]
+__all__ = ["GOOD_50", "GOOD_95", "Fault", "is_beyond_scaling", "judge", "predicted"]
 
 # What counts as calibrated, at 95 and at 50 %.
 GOOD_95, GOOD_50 = (0.93, 0.97), (0.45, 0.56)
 # Predicted coverage of the truth at 95 % below which σ is not trusted.
 GOOD_TRUTH = 0.93
-# Ratio of z between brightness classes or bands that points at the noise model.
-UNEVEN = 1.3
+# Where bands share noise, hidden elements share it with the estimate: more may lie inside, at 95
+# and at 50 %, than σ deserves.
+TOLERATED = (0.985, 0.6)
+# Ratio of z between brightness classes, and scatter of z between bands beyond sampling, that point
+# at the noise model.
+UNEVEN_LIGHT, UNEVEN_BANDS = 1.15, 0.1
+# Correlation of neighbours in what was removed that sampling and stripes can leave.
+CHANCE_LAG = 0.02
+# Elements that a verdict needs, and σ over the noise that no estimate reaches.
+FEWEST, NO_SIGMA = 500, 1e-6
 
 
-def judge(facts: Mapping[str, Any], sigma: float) -> tuple[dict[float, float], bool, str]:
-    """Return predicted coverage of the truth by level, whether to trust σ, and the verdict.
+@dataclass(frozen=True)
+class Fault:
+    """Something that a check found."""
 
-    Parameters
-    ----------
-    facts
-        The figures of a `Holdout`.
-    sigma
-        Typical σ over the noise.
+    what: str
+    """What is wrong, to follow a colon."""
+    step: str
+    """What to do next; empty where nothing is known to help."""
 
-    Notes
-    -----
+
+def predicted(facts: Mapping[str, Any]) -> dict[float, float]:
+    """Return the predicted coverage of the truth by level.
+
     Signal that was removed is smooth in space: with b² its share of the noise variance, taken from
     the correlation of neighbours in what was removed, intervals of level p hold the truth with
     probability 2Φ(z_p / √(1 + b²/σ²)) − 1.
     """
-    lost = max(facts["removed_lag1"] - max(facts["noise_lag1"], 0.0), 0.0)
-    grown = np.sqrt(1 + lost / max(sigma, 1e-3) ** 2) * max(facts["z_std"], 1e-6)
-    truth = {p: float(2 * ndtr(half_width(p) / grown) - 1) for p in LEVELS}
+    lost = max(facts["removed_lag1"] - max(facts["noise_lag1"], 0.0) - CHANCE_LAG, 0.0)
+    grown = np.sqrt(1 + lost / max(facts["sigma"], 1e-3) ** 2) * max(facts["z_std"], 1e-6)
+    return {p: float(2 * ndtr(half_width(p) / grown) - 1) for p in LEVELS}
+
+
+def judge(facts: Mapping[str, Any]) -> tuple[bool, str]:
+    """Return whether to trust σ, and the verdict.
+
+    Parameters
+    ----------
+    facts
+        The figures of a `Holdout`; ``sigma``, the typical σ over the noise; and ``known``, what the
+        survey found: see `sigmacube.noise.caveats.caveats`.
+    """
     share = f"95 % intervals cover {100 * facts['coverage'][0.95]:.1f} % of hidden elements"
-    faults = _faults(facts, truth)
-    if not faults:
-        return truth, True, f"{share}: trust them."
-    causes = "; ".join(_causes(facts, lost)) or "the noise level"
-    return truth, False, f"{share}: {faults[0]}; likely cause: {causes}."
+    fault = next(_faults(facts), None)
+    if fault is None:
+        return True, f"{share}: trust them."
+    return False, f"{share}: {fault.what}." + (f" {fault.step}." if fault.step else "")
 
 
-def _faults(facts: Mapping[str, Any], truth: Mapping[float, float]) -> Sequence[str]:
-    """Return what is wrong, most telling first."""
-    low, high = GOOD_95
-    at_95, at_50 = facts["coverage"][0.95], facts["coverage"][0.5]
-    if at_95 < low:
-        return [f"σ is too small by a factor {facts['factor']:.2g}"]
-    if at_95 > high:
-        return [f"σ is too large by a factor {1 / facts['factor']:.2g}"]
-    if not GOOD_50[0] <= at_50 <= GOOD_50[1]:
-        return [f"but 50 % intervals cover {100 * at_50:.0f} %, errors are not Gaussian"]
+def is_beyond_scaling(facts: Mapping[str, Any]) -> bool:
+    """Tell whether something is wrong that no factor on σ can mend."""
+    return any(True for _ in _untested(facts)) or any(True for _ in _known(facts))
+
+
+def _faults(facts: Mapping[str, Any]) -> Iterator[Fault]:
+    """Yield what is wrong, most telling first."""
+    yield from _untested(facts)
+    if facts["coverage"][0.95] < GOOD_95[0]:
+        yield from _uneven(facts)
+        yield from _level(facts)
+    yield from _known(facts)
+    yield from _uneven(facts)
+    yield from _level(facts)
+    yield from _lost(facts)
+
+
+def _untested(facts: Mapping[str, Any]) -> Iterator[Fault]:
+    """Yield what could not be tested, so that there is nothing to trust."""
+    if facts["n_elements"] < FEWEST:
+        yield Fault(
+            f"but {facts['n_elements']} elements are too few to tell, so do not trust them yet",
+            "Check a larger part of the scene, or hide a larger share",
+        )
+    if not facts["sigma"] > NO_SIGMA:
+        yield Fault("but σ is zero in most places: windows hold no signal", "Lower the noise")
+    if facts["known"]["bands"] < FEW_BANDS and facts["noise_source"] != "given":
+        yield Fault(
+            f"but {facts['known']['bands']} bands are too few to tell signal from noise",
+            "Give the noise",
+        )
     if not np.isfinite(facts["removed_lag1"]):
-        return ["but whether signal was lost could not be tested, so do not trust them yet"]
-    if truth[0.95] < GOOD_TRUTH:
-        return [f"but the truth is held by about {100 * truth[0.95]:.0f} % only"]
-    return []
+        yield Fault("but whether signal was lost could not be tested, so do not trust them yet", "")
 
 
-def _causes(facts: Mapping[str, Any], lost: float) -> list[str]:
-    """Return what the figures point at, most telling first."""
-    causes = []
-    if lost > 0.005:
-        causes.append(
-            f"signal was removed (what was removed is smooth in space, lag-1 "
-            f"{facts['removed_lag1']:+.3f}): the noise is set too high"
+def _known(facts: Mapping[str, Any]) -> Iterator[Fault]:
+    """Yield what the survey of the scene found, and hidden elements cannot show."""
+    known = facts["known"]
+    if known.get("wild_share", 0.0) >= WILD and known.get("solver") != "robust":
+        yield Fault(
+            f"but {100 * known['wild_share']:.2g} % of the values lie far outside the noise "
+            "(impulses, or heavy tails)",
+            "Use solver='robust'",
+        )
+    if known.get("clipped_share", 0.0) >= CLIPPED:
+        yield Fault(
+            f"but {100 * known['clipped_share']:.2g} % of the values were clipped, and estimates "
+            "near the bounds are off by more than σ",
+            "",
+        )
+    if known.get("step_over_noise", 0.0) >= COARSE:
+        yield Fault(
+            f"but values are rounded to steps of {known['step_over_noise']:.2g} times the noise, "
+            "and what rounding does is not noise",
+            "",
+        )
+    if known.get("kept_noise"):
+        yield Fault(
+            f"but noise was kept as signal: bands share {known['kept_noise']:.2g} times the noise, "
+            "white in space",
+            "Leave the noise to be estimated (noise=None), which looks for it",
+        )
+    if known.get("prior") is None and facts["noise_lag1"] > 0.05:
+        yield Fault(
+            "but the noise is correlated between neighbouring pixels (lag-1 "
+            f"{facts['noise_lag1']:.2f}), which low-rank windows do not know",
+            "Use prior='spatial'",
+        )
+
+
+def _uneven(facts: Mapping[str, Any]) -> Iterator[Fault]:
+    """Yield where the noise is not as assumed."""
+    estimated = facts["noise_source"] != "given"
+    factors = facts["band_factors"][np.isfinite(facts["band_factors"])]
+    sampling = len(factors) / (2 * max(facts["n_elements"], 1))
+    scatter = np.var(factors) / np.mean(factors) ** 2 if len(factors) > 1 else 0.0
+    if scatter - sampling > UNEVEN_BANDS**2:
+        low, high = np.percentile(factors, (5, 95))
+        step = "Use calibrate=True" if estimated else "Leave the noise to be estimated"
+        yield Fault(
+            f"but noise differs between bands from the assumed ({low:.2f} to {high:.2f} of it)",
+            step,
         )
     spread = np.array([part.z_std for part in facts["brightness"]])
-    if len(spread) and spread.max() > UNEVEN * spread.min():
-        causes.append(
-            "noise that depends on the brightness (from "
-            f"{spread[0]:.2f} of the assumed in dark to {spread[-1]:.2f} in bright pixels)"
+    if len(spread) > 1 and spread.max() > UNEVEN_LIGHT * spread.min():
+        step = "" if estimated else "Leave the noise to be estimated, or give a SignalNoise"
+        yield Fault(
+            f"but noise depends on the brightness ({spread[0]:.2f} of the assumed in dark, "
+            f"{spread[-1]:.2f} in bright pixels)",
+            step,
         )
-    known = facts["band_factors"][np.isfinite(facts["band_factors"])]
-    low, high = np.percentile(known, (5, 95)) if len(known) else (1.0, 1.0)
-    if high > UNEVEN * low:
-        causes.append(f"noise that differs between bands ({low:.2f} to {high:.2f} of assumed)")
-    if facts["coverage"][0.5] > 0.53 and facts["coverage"][0.99] < 0.985:
-        causes.append("outliers or impulses (heavy tails): solver='robust' may help")
-    return causes
+
+
+def _level(facts: Mapping[str, Any]) -> Iterator[Fault]:
+    """Yield what hidden elements show themselves."""
+    at_95, at_50 = facts["coverage"][0.95], facts["coverage"][0.5]
+    estimated = facts["noise_source"] != "given"
+    step = "" if estimated else "Leave the noise to be estimated (noise=None)"
+    if at_95 < GOOD_95[0]:
+        yield Fault(f"σ is too small by a factor {facts['factor']:.2g}", step)
+    high_95, high_50 = TOLERATED if facts["known"].get("correlated") else (GOOD_95[1], GOOD_50[1])
+    if at_95 > high_95:
+        yield Fault(f"σ is too large by a factor {1 / facts['factor']:.2g}", step)
+    if not GOOD_50[0] <= at_50 <= high_50:
+        yield Fault(
+            f"but 50 % intervals cover {100 * at_50:.0f} %, errors are not Gaussian",
+            "" if facts["known"].get("solver") == "robust" else "Use solver='robust'",
+        )
+
+
+def _lost(facts: Mapping[str, Any]) -> Iterator[Fault]:
+    """Yield signal that was removed with the noise."""
+    at_95 = facts["truth_coverage"][0.95]
+    if at_95 < GOOD_TRUTH:
+        step = "Use prior='spatial'" if facts["known"].get("prior") is None else ""
+        yield Fault(
+            "but signal was removed with the noise (what was removed is smooth in space, lag-1 "
+            f"{facts['removed_lag1']:+.3f}): the truth is held by about {100 * at_95:.0f} % only",
+            step,
+        )

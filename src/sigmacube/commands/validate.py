@@ -126,12 +126,20 @@ def _tell(check: Holdout, options: dict[str, Any]) -> None:
     from sigmacube.console import table
 
     if options["plot"] is not None:
-        check.plot().savefig(options["plot"], dpi=150)
+        _draw(check.plot(), options["plot"])
     if options["as_json"]:
         click.echo(check.to_json())
     else:
         table(_rows(check))
         click.echo(check.verdict)
+
+
+def _draw(figure: Any, path: Path) -> None:
+    """Write a picture, whole or not at all."""
+    from sigmacube.io.atomic import staged
+
+    with staged([path], overwrite=True) as (temporary,):
+        figure.savefig(temporary, dpi=150, format=path.suffix[1:].lower())
 
 
 def _rows(check: Holdout) -> Iterator[tuple[str, str]]:
@@ -173,7 +181,7 @@ def _monte_carlo(cube: Cube, noise: Any, settings: dict[str, Any], options: dict
         )
     if options["plot"] is not None:
         picture: Any = check.plot_qq()
-        getattr(picture, "figure", picture).savefig(options["plot"], dpi=150)
+        _draw(getattr(picture, "figure", picture), options["plot"])
     if options["as_json"]:
         click.echo(check.to_json())
         return

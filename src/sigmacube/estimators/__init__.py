@@ -67,6 +67,10 @@ class Estimator(Protocol):
         """Return what regions must know of the scene; ``whole`` if there will be one region."""
         ...
 
+    def threads(self, shape: tuple[int, int, int]) -> int | None:
+        """Return how many threads pay for a cube; None for one per processor."""
+        ...
+
     def extent(self, scene: Scene, rows: Span, cols: Span) -> tuple[slice, slice]:
         """Return the rows and columns that `solve` reads for a region."""
         ...

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -24,6 +25,10 @@ from sigmacube.settings import Settings
 from sigmacube.survey import Scene, SceneBlock, Survey
 
 __all__ = ["LowRankEstimator"]
+
+# Elements of a window from which on a second thread pays: below it threads spend more time on
+# handing over the interpreter lock than a second processor gains.
+SMALL_WINDOW = 12_000
 
 
 @dataclass(frozen=True)
@@ -57,6 +62,12 @@ class LowRankEstimator:
             for region in sampled_regions(survey.grid)
         )
         return {"correlation": pool_noise_correlation(parts, run).table}
+
+    def threads(self, shape: tuple[int, int, int]) -> int | None:
+        """Return how many threads pay for a cube; None for one per processor."""
+        grid = WindowGrid.create(shape, window=self.settings.window, step=self.settings.step)
+        small = self.settings.solver == "svd" and math.prod(grid.window) < SMALL_WINDOW
+        return 1 if small else None
 
     def extent(self, scene: Scene, rows: Span, cols: Span) -> tuple[slice, slice]:
         """Return the rows and columns that `solve` reads for a region."""

@@ -74,6 +74,10 @@ class SpatialEstimator:
         learnt = survey_subspace(block, shape, windows=self.windows, run=run).to_arrays()
         return learnt if completion is None else learnt | completion.to_arrays()
 
+    def threads(self, shape: tuple[int, int, int]) -> int | None:
+        """Return how many threads pay for a cube; None for one per processor."""
+        return None
+
     def extent(self, scene: Scene, rows: Span, cols: Span) -> tuple[slice, slice]:
         """Return the rows and columns that `solve` reads for a region."""
         holed = scene.survey.incomplete or self.sets_aside

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
+import re
 import secrets
 import shutil
+import socket
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -106,11 +109,12 @@ def staged(
 
     The last of ``finals`` is the one that users name. It is removed first and renamed last, so
     where it exists the whole set does. After an error nothing is left; after a kill at most files
-    whose names end in ``.partial``. With ``overwrite``, the files ``stale`` that an earlier output
-    had and this one has not are removed.
+    whose names end in ``.partial``, which the next writing of the same output removes. With
+    ``overwrite``, the files ``stale`` that an earlier output had and this one has not are removed.
     """
     check_output(finals, overwrite=overwrite)
-    mark = secrets.token_hex(4)
+    _sweep(finals[-1])
+    mark = f"{_host()}-{os.getpid()}-{secrets.token_hex(4)}"
     temporary = [final.with_name(f".{final.name}.{mark}.partial") for final in finals]
     try:
         yield temporary
@@ -120,6 +124,30 @@ def staged(
     finally:
         for path in temporary:
             remove(path)
+
+
+def _host() -> str:
+    """Return a short mark of this machine: other ones may write to the same folder."""
+    return hashlib.blake2b(socket.gethostname().encode(), digest_size=4).hexdigest()
+
+
+def _sweep(final: Path) -> None:
+    """Remove what processes of this machine that were killed have left of an output."""
+    pattern = re.compile(rf"\..+\.{_host()}-(\d+)-[0-9a-f]+\.partial")
+    for path in final.parent.iterdir():
+        found = pattern.fullmatch(path.name)
+        if found and path.name.startswith(f".{final.stem}") and not _is_alive(int(found[1])):
+            remove(path)
+
+
+def _is_alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:  # of another user
+        return True
+    return True
 
 
 def commit(temporary: Sequence[Path], finals: Sequence[Path], stale: Sequence[Path] = ()) -> None:

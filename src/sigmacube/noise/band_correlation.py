@@ -16,6 +16,8 @@ LAGS = 8
 # what whitening can amplify.
 LOWEST_DENSITY = 0.01
 MAX_ROUNDS = 40
+# Correlation at the last lag from which on it goes on beyond.
+TAIL = 0.1
 SETTLED = 1e-3
 
 
@@ -61,6 +63,7 @@ def correlation_matrix(by_lag: np.ndarray, positions: np.ndarray) -> np.ndarray:
     """
     span = int(positions[-1] - positions[0]) + 1
     size = 4 * max(span, 4 * LAGS)
+    by_lag = _with_tail(by_lag, size // 2)
     ring = np.zeros(size)
     ring[: len(by_lag)] = by_lag
     ring[size - len(by_lag) + 1 :] = by_lag[:0:-1]
@@ -68,6 +71,20 @@ def correlation_matrix(by_lag: np.ndarray, positions: np.ndarray) -> np.ndarray:
     by_distance = np.fft.irfft(density, n=size)
     by_distance /= by_distance[0]
     return by_distance[np.abs(np.subtract.outer(positions, positions))]
+
+
+def _with_tail(by_lag: np.ndarray, most: int) -> np.ndarray:
+    """Return correlations by distance that go on beyond the last lag as they fall before it.
+
+    Noise that is still notable there is autoregressive: its correlation falls by the same factor
+    from one distance to the next.
+    """
+    half = len(by_lag) // 2
+    if len(by_lag) <= LAGS or min(by_lag[half], by_lag[-1]) < TAIL:
+        return by_lag
+    factor = float(np.clip((by_lag[-1] / by_lag[half]) ** (1 / (len(by_lag) - 1 - half)), 0, 0.995))
+    tail = by_lag[-1] * factor ** np.arange(1, most - len(by_lag) + 1)
+    return np.concatenate([by_lag, tail])
 
 
 def fit_complement(

@@ -30,6 +30,14 @@ class BandScreen:
     """Share of pixels on the band's maximum where that share says clipping; 0 elsewhere."""
     step: np.ndarray
     """Quantisation step; 0 where values are not on a lattice."""
+    floored: np.ndarray
+    """Share of pixels on the band's minimum where that share says clipping; 0 elsewhere."""
+
+    @property
+    def clipped_share(self) -> float:
+        """Share of values on the bounds of their band, over bands with a measurement."""
+        share = (self.saturated + self.floored)[~self.constant]
+        return float(share.mean()) if share.size else 0.0
 
     @property
     def usable(self) -> np.ndarray:
@@ -70,12 +78,15 @@ def screen_bands(spectra: np.ndarray) -> BandScreen:
     top = spectra.max(axis=0)
     constant = spectra.min(axis=0) == top
     at_top = np.count_nonzero(spectra == top, axis=0) / len(spectra)
+    at_bottom = np.count_nonzero(spectra == spectra.min(axis=0), axis=0) / len(spectra)
     step = smallest_step(spectra)
     # A coarse lattice puts many pixels on each of its values; only a crowd beyond that is clipping.
     span = top.astype(np.float64) - spectra.min(axis=0)
     crowd = np.maximum(SATURATED_SHARE, 3 * step / np.maximum(span, 1e-300))
-    saturated = np.where(~constant & (at_top > crowd), at_top, 0.0)
-    return BandScreen(constant, _duplicates(spectra, constant), saturated, step)
+    saturated, floored = (
+        np.where(~constant & (share > crowd), share, 0.0) for share in (at_top, at_bottom)
+    )
+    return BandScreen(constant, _duplicates(spectra, constant), saturated, step, floored)
 
 
 def _duplicates(spectra: np.ndarray, constant: np.ndarray) -> np.ndarray:

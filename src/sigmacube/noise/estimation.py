@@ -13,6 +13,7 @@ from sigmacube.core.card import Card, spread_of
 from sigmacube.core.parallel import ParallelMap, parallel
 from sigmacube.core.tables import load
 from sigmacube.core.validity import valid_parts
+from sigmacube.core.whitening import Noise
 from sigmacube.noise import ESTIMATORS
 from sigmacube.noise.band_correlation import LAGS, correlation_matrix
 from sigmacube.noise.band_screen import BandScreen, screen_bands
@@ -22,8 +23,9 @@ from sigmacube.noise.differences import (
     second_differences,
 )
 from sigmacube.noise.regression import regression_noise
-from sigmacube.noise.residual import fewer_components, residual_noise
+from sigmacube.noise.residual import fewer_components, residual_noise, wild_share
 from sigmacube.noise.sample import NoiseSample
+from sigmacube.noise.shared import shared_noise
 from sigmacube.noise.signal_noise import SignalNoise
 
 __all__ = ["NoiseEstimate", "estimate_noise", "fit_noise", "spatial_warning"]
@@ -63,6 +65,12 @@ class NoiseEstimate(Card):
     """Correlation of the noise between bands at distances 0, 1, …; zeros where it is left out."""
     screen: BandScreen
     """Bands that stand out, over all bands of the cube; those without data count as constant."""
+    wild_share: float = 0.0
+    """Share of values far outside the noise."""
+    shared: float = 0.0
+    """Noise that all bands of a pixel share, in units of their own; zero where none was found."""
+    shared_doubtful: bool = False
+    """Whether there may be such noise that cannot be told from texture."""
 
     def _facts(self) -> Mapping[str, str]:
         kind = ("", "per band", "covariance between bands")[self.value.ndim]
@@ -103,6 +111,15 @@ class NoiseEstimate(Card):
             facts["band_correlation"] = [round(float(r), 4) for r in self.by_lag]
         if np.isfinite(self.spatial_lag1):
             facts["spatial_lag1"] = round(self.spatial_lag1, 4)
+        clipped, coarse = self.screen.clipped_share, np.median(self.screen.step / self.std)
+        for name, value in (("clipped_share", clipped), ("step_over_noise", float(coarse)),
+                            ("wild_share", self.wild_share)):  # fmt: skip
+            if value > 0:
+                facts[name] = round(value, 5)
+        if self.shared:
+            facts["shared"] = round(self.shared, 3)
+        if self.shared_doubtful:
+            facts["shared_doubtful"] = True
         for name, where in self.screen.named().items():
             if where.any():
                 facts[f"{name}_bands"] = np.flatnonzero(where).tolist()
@@ -197,8 +214,13 @@ def fit_noise(
         model, found = (
             by_both(sample, run) if method is None else load(ESTIMATORS[method])(sample, run)
         )
-    lag1, by_lag = (np.nan, INDEPENDENT) if found is None else (found.spatial_lag1, found.by_lag)
-    part = NoiseEstimate(model, method or DEFAULT, lag1, by_lag, screen)
+        by_lag, lag1 = INDEPENDENT, np.nan
+        if found is not None:
+            by_lag, lag1 = found.by_lag, found.spatial_lag1
+        part = NoiseEstimate(model, method or DEFAULT, lag1, by_lag, screen)
+        if method is None:
+            part = _with_shared(part, sample)
+            part = replace(part, wild_share=wild_share(sample, part.value, run))
     estimate = _on_all_bands(part, sample, bands, spectra[valid], values.shape[2])
     log.info(estimate.describe())
     if estimate.spatial_lag1 > SPATIALLY_CORRELATED:
@@ -229,6 +251,23 @@ def by_both(sample: NoiseSample, run: ParallelMap) -> Found:
     start = np.maximum(found.std, rough)
     model = residual_noise(sample, start, run, correlation=correlation)
     return model if isinstance(model, SignalNoise) else _covariance(model, correlation), found
+
+
+def _with_shared(part: NoiseEstimate, sample: NoiseSample) -> NoiseEstimate:
+    """Return the estimate with the noise that all bands of a pixel share, where there is some."""
+    known = Noise.create(part.value, sample.n_bands)
+    shared, doubtful = shared_noise(sample, known)
+    if shared is None:
+        return replace(part, shared_doubtful=doubtful)
+    total = known.factor @ known.factor.T + shared
+    std = np.sqrt(np.diag(total))
+    model: np.ndarray | SignalNoise = total
+    if isinstance(part.model, SignalNoise):
+        growth, correlation = (std / known.std) ** 2, total / np.outer(std, std)
+        gain, offset = part.model.gain * growth, part.model.offset * growth
+        model = replace(part.model, gain=gain, offset=offset, correlation=correlation)
+    share = float(np.median(np.sqrt(np.diag(shared)) / known.std))
+    return replace(part, model=model, shared=share, shared_doubtful=doubtful)
 
 
 def _differences(
@@ -308,6 +347,7 @@ def _on_all_bands(
         _scatter(twins, bands, n_bands, -1),
         _scatter(screen.saturated, bands, n_bands, 0.0),
         _scatter(screen.step, bands, n_bands, 0.0),
+        _scatter(screen.floored, bands, n_bands, 0.0),
     )
     return replace(part, model=model, screen=whole)
 

@@ -19,7 +19,7 @@ from sigmacube.core.whitening import Noise
 from sigmacube.noise.sample import NoiseSample
 from sigmacube.noise.signal_noise import SignalNoise
 
-__all__ = ["fewer_components", "residual_noise"]
+__all__ = ["fewer_components", "residual_noise", "wild_share"]
 
 MAX_ROUNDS = 6
 SETTLED = 0.01
@@ -35,6 +35,8 @@ SMALLEST_OFFSET = 0.02
 NOTICEABLE = 0.04
 # Windows that decide whether a correlation between bands is the noise's.
 JUDGED_WINDOWS = 6
+# Values so many noise std out are no noise: one Gaussian residual in two million.
+WILD = 5.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,14 +105,32 @@ def fewer_components(
     correlation takes components away. One that was taken from the signal adds some: it lets the
     directions that the signal does not use stand out.
     """
-    every = max(1, len(sample.blocks) // JUDGED_WINDOWS)
-    windows = list(zip(sample.blocks, sample.valid, strict=True))[::every]
+    windows = _judged(sample)
     counts = []
     for value in (std, correlation * np.outer(std, std)):
         noise = Noise.create(value, sample.n_bands)
         ranks = run(lambda w: SvdSolver()(noise.whiten(w[0][w[1]])).rank, windows)  # noqa: B023
         counts.append(sum(ranks))
     return counts[1] < counts[0]
+
+
+def wild_share(sample: NoiseSample, value: np.ndarray, run: ParallelMap) -> float:
+    """Return the share of values that a few windows leave further than `WILD` noise std out."""
+    noise = Noise.create(value, sample.n_bands)
+
+    def share(window: tuple[np.ndarray, np.ndarray]) -> float:
+        white = noise.whiten(window[0][window[1]])
+        fit = SvdSolver()(white)
+        left = noise.unwhiten(white - (white @ fit.right) @ fit.right.T) / noise.std
+        return float(np.mean(np.abs(left) > WILD))
+
+    return float(np.mean(run(share, _judged(sample))))
+
+
+def _judged(sample: NoiseSample) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Return a few windows, as values and validity."""
+    every = max(1, len(sample.blocks) // JUDGED_WINDOWS)
+    return list(zip(sample.blocks, sample.valid, strict=True))[::every]
 
 
 def _window_moments(

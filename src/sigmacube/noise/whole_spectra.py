@@ -6,12 +6,14 @@ import numpy as np
 
 from sigmacube.core.validity import partly_valid
 
-__all__ = ["whole_spectra"]
+__all__ = ["stands_out", "whole_spectra"]
 
 # Where values are taken from: not next door, or differences of neighbours would vanish.
 SHIFTS = [(0, 2), (2, 0), (0, -2), (-2, 0), (2, 2), (-2, -2), (0, 3), (3, 0), (0, -3), (-3, 0)]
 # An impulse differs from the median around it by so many times what is usual in its band.
 WILD = 6.0
+# Directions that gaps are filled by, rounds of filling, and bands that it needs.
+DIRECTIONS, ROUNDS, FEW_BANDS = 16, 8, 8
 
 
 def whole_spectra(
@@ -19,8 +21,10 @@ def whole_spectra(
 ) -> tuple[np.ndarray, np.ndarray | None]:
     """Return a cube whose pixels are complete or masked, and its mask.
 
-    A missing value takes that of a pixel two or three away, with its noise, so that the level of
-    the noise stays. Pixels that find none are masked. Nothing is done to a cube that is complete.
+    A missing value takes that of a pixel two or three away as a first guess, then what the other
+    bands of its pixel say by the directions that spectra vary in, with noise as large as they leave
+    of values that are there, so that the level of the noise stays. Pixels that find no first guess
+    are masked. Nothing is done to a cube that is complete.
 
     Parameters
     ----------
@@ -37,7 +41,7 @@ def whole_spectra(
     >>> cube = np.random.default_rng(0).normal(size=(20, 20, 5))
     >>> cube[3, 4, 1] = np.nan
     >>> whole, valid = whole_spectra(cube, None)
-    >>> bool(whole[3, 4, 1] == cube[3, 6, 1]), bool(valid.all())
+    >>> bool(np.isfinite(whole).all()), bool(valid.all())
     (True, True)
     """
     bands, valid, missing = partly_valid(values, mask)
@@ -48,16 +52,45 @@ def whole_spectra(
     if missing is not None:
         there = there & ~missing
     if impulses:
-        there = there & ~_stands_out(part, there)
+        there = there & ~stands_out(part, there)
     filled, found = np.where(there, part, 0.0), there.copy()
     for rows, cols in SHIFTS:
         source, known = (_shifted(array, rows, cols) for array in (part, there))
         take = ~found & known
         filled[take] = source[take]
         found |= take
+    usable = found.all(axis=2) & valid
+    filled[usable] = _by_spectra(filled[usable], there[usable])
     whole = np.array(values, dtype=np.float64)
     whole[..., bands] = filled
-    return whole, np.broadcast_to((found.all(axis=2) & valid)[..., None], values.shape)
+    return whole, np.broadcast_to(usable[..., None], values.shape)
+
+
+def _by_spectra(spectra: np.ndarray, there: np.ndarray) -> np.ndarray:
+    """Return spectra (pixels, bands) whose missing values follow from the others, with noise.
+
+    Principal directions are found on spectra with the guess so far in the gaps, and the gaps filled
+    from them, some times over (expectation–maximisation). The noise drawn is that which they leave
+    of kept values; a fixed seed makes it the same every time.
+    """
+    gaps = ~there
+    if not gaps.any() or spectra.shape[1] < FEW_BANDS or len(spectra) < 2 * spectra.shape[1]:
+        return spectra
+    rough = np.std(np.diff(spectra, axis=1), axis=0)
+    scale = np.maximum(np.append(rough, rough[-1]), 1e-12 * np.abs(spectra).max() + 1e-300)
+    data, count = spectra / scale, min(DIRECTIONS, spectra.shape[1] // 4)
+    middle = data.mean(axis=0)
+    fit = data
+    for _ in range(ROUNDS):
+        centred = data - middle
+        vectors = np.linalg.eigh(centred.T @ centred)[1][:, -count:]
+        fit = (centred @ vectors) @ vectors.T + middle
+        data = np.where(gaps, fit, data)
+    kept = np.maximum(there.sum(axis=0), 1)
+    left = np.sqrt(np.sum(np.where(there, data - fit, 0) ** 2, axis=0) / kept)
+    left *= np.sqrt(1 / np.maximum(1 - np.sum(vectors**2, axis=1), 0.1))
+    noise = np.random.default_rng(0).standard_normal(data.shape) * left
+    return np.where(gaps, (fit + noise) * scale, spectra)
 
 
 def _shifted(array: np.ndarray, rows: int, cols: int) -> np.ndarray:
@@ -73,7 +106,7 @@ def _shifted(array: np.ndarray, rows: int, cols: int) -> np.ndarray:
     return moved
 
 
-def _stands_out(values: np.ndarray, there: np.ndarray) -> np.ndarray:
+def stands_out(values: np.ndarray, there: np.ndarray) -> np.ndarray:
     """Return elements far from the median of the 3 × 3 pixels around them, in their band."""
     from scipy.ndimage import median_filter
 

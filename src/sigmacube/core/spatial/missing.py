@@ -29,7 +29,7 @@ FILLINGS = 3
 HIDDEN = 12
 # Pixels of which less was seen are left to their surroundings; what else limits a direction.
 FEW = 0.2
-DELTA = 0.05
+DELTA = 0.008
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,7 +11,7 @@ from sigmacube.core.spatial.missing import imputed
 from sigmacube.core.spatial.noise_in_space import colour, coloured_edge, noise_power
 from sigmacube.core.spatial.risk import Trial, hole_factor, measured_risk, ordinary, try_patch
 from sigmacube.core.spatial.smoothing import Plan, Run
-from sigmacube.core.spatial.subspace import gram, principal, rare, strengths, strong
+from sigmacube.core.spatial.subspace import gram, lost_outside, principal, rare, strengths, strong
 from sigmacube.core.spatial.views import RiskTable
 
 __all__ = ["SpatialModel", "survey"]
@@ -113,7 +113,7 @@ def survey(
     """
     sizes = window_sizes(shape[:2], windows)
     total, count, share = gram(block, shape, run)
-    missing = share < 1
+    missing = share < 1 or count < shape[0] * shape[1]
     if missing:
         block, total, directions = _completed(block, shape, total, count, run)
     powers = tuple(np.ones(w.side) for w in sizes)
@@ -128,7 +128,9 @@ def survey(
         seen = np.sum((directions.T @ basis) ** 2, axis=0)
         noise = noise * (1 + (1 / max(share, 0.5) - 1) * seen)
     edges = np.array([coloured_edge(power, basis.shape[1]) for power in powers])
-    trials = _trials(block, shape, windows, basis, powers, edges, noise, run)
+    trials = _trials(block, shape, windows, basis, powers, edges, noise, run, share < 1)
+    if all(np.all(power == 1) for power in powers):
+        strength = strength * _lost(block, shape, basis, strength, total, trials)
     risk = measured_risk(trials, basis.shape[1], run)
     hole = hole_factor(trials[0], risk, noise, run) if missing else 1.0
     return SpatialModel(
@@ -160,6 +162,23 @@ def _completed(
     return imputed(block, directions), total, directions
 
 
+def _lost(
+    block: Block,
+    shape: tuple[int, int, int],
+    basis: np.ndarray,
+    strength: np.ndarray,
+    total: np.ndarray,
+    trials: list[Trial],
+) -> float:
+    """Return the factor on the error outside B by signal that is seen there."""
+    values = np.maximum(np.einsum("pk,pq,qk->k", basis, total, basis), 1e-12)
+    found = [lost_outside(block(*box.slices)[0], basis, values) for box in patches(shape[:2])]
+    lost, error = np.mean(found, axis=0) * (1, 1 / np.sqrt(len(found)))
+    claimed = np.mean([np.mean(t.smoothed.estimate**2 @ strength) for t in trials])
+    claimed *= shape[2] - basis.shape[1]
+    return float(1 + max(lost - error, 0) / max(claimed, 1e-12))
+
+
 def patches(shape: tuple[int, int]) -> list[Box]:
     """Return the patches of at most 72 × 72 pixels that errors are measured on.
 
@@ -188,6 +207,7 @@ def _trials(
     edges: np.ndarray,
     noise: np.ndarray,
     run: Run,
+    imputed: bool,
 ) -> list[Trial]:
     """Run the estimator on every patch as on a scene of its own."""
     trials = []
@@ -195,5 +215,5 @@ def _trials(
         y, _ = block(*box.slices)
         plan = Plan(window_sizes(box.shape, windows), powers, edges)
         rng = np.random.default_rng([7, number])
-        trials.append(try_patch(y, basis, plan, noise, rng, run))
+        trials.append(try_patch(y, basis, plan, noise, rng, run, imputed=imputed))
     return trials

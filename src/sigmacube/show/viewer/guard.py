@@ -78,9 +78,10 @@ class Pages:
         if open_pages + len(self._asked) >= MAX_PAGES:
             return 503, "too many pages are open"
         lately = sum(length for end, length in self._made if now - end < RETRY)
-        usual = self._made[-1][1] if self._made else 0.0
+        usual = self._made[-1][1] if self._made else _BUSY
         is_burst = connections - open_pages > _WAITING
-        if is_burst and lately + usual * (len(self._asked) + 1) > _BUSY:
+        taken = lately + usual * len(self._asked)
+        if is_burst and taken > 0 and taken + usual > _BUSY:
             return 503, "other pages are being made; this one asks again by itself"
         self._asked.append(now)
         return None

@@ -1,0 +1,68 @@
+"""Offsets of columns and rows, found on a scene and taken out of it before anything else."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from sigmacube.core.validity import valid_elements
+from sigmacube.noise.line_offsets import FEWEST, LineOffsets, find_offsets, profiles
+from sigmacube.noise.scales import scales, smooth_directions
+from sigmacube.noise.whole_spectra import stands_out, whole_spectra
+from sigmacube.survey import STREAMED, Presence, Source, noise_sample
+
+__all__ = ["Corrected", "corrected", "find_line_offsets"]
+
+
+@dataclass(frozen=True, eq=False)
+class Corrected:
+    """A source without the offsets of its lines."""
+
+    source: Source
+    offsets: LineOffsets
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """(rows, cols, bands)."""
+        return self.source.shape
+
+    def block(self, rows: slice, cols: slice) -> tuple[np.ndarray, np.ndarray | None]:
+        """Return values without their offsets, and their mask."""
+        values, mask = self.source.block(rows, cols)
+        return self.offsets.removed(values, rows, cols), mask
+
+
+def corrected(source: Source, offsets: LineOffsets | None) -> Source:
+    """Return a source without the offsets of its lines; itself where there are none."""
+    return source if offsets is None else Corrected(source, offsets)
+
+
+def find_line_offsets(
+    source: Source, presence: Presence, *, impulses: bool = False
+) -> LineOffsets | None:
+    """Return the offsets that columns or rows carry; None where the scene shows none."""
+    bands, (n_rows, n_cols, _) = presence.bands, source.shape
+    if min(n_rows, n_cols) < FEWEST or len(bands) < FEWEST:
+        return None
+    height, lines = max(1, STREAMED // (n_cols * len(bands))), None
+    for _ in range(2):  # what is signal shows better once most of the offsets are gone
+        values, mask = whole_spectra(*noise_sample(corrected(source, lines)), impulses=impulses)
+        found = scales(values, mask, bands)
+        if found is None:
+            return None
+        sample, std = found
+
+        def block(rows: slice, cols: slice) -> tuple[np.ndarray, np.ndarray]:
+            part, known = source.block(rows, cols)
+            there = valid_elements(part, known)[..., bands]
+            part = part[..., bands] / std  # noqa: B023
+            return part, there & ~stands_out(part, there) if impulses else there
+
+        signal = (smooth_directions(sample, 0), smooth_directions(sample, 1))
+        shown = profiles(block, (n_rows, n_cols, len(bands)), signal, height)
+        offsets = find_offsets(shown, signal)
+        if offsets is None:
+            return None
+        lines = offsets.in_units(std, bands, source.shape[2])
+    return lines

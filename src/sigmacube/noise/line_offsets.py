@@ -1,0 +1,295 @@
+"""Offsets that the columns or the rows of a scene carry in every band: estimated, with an error.
+
+Each detector of a pushbroom sensor has an offset of its own in every band, constant along the
+track. A window takes it for signal. The scene can tell: outside the directions of the signal, the
+means of a column over different parts of the track have nothing in common but its offset.
+
+Offsets are shrunk means: with S² the variance of a line's offsets and n that of noise in a mean,
+o = S²/(S² + n) · mean, which leaves the variance S² n/(S² + n). Inside the directions of the signal
+steps from line to line are looked at, the median along the line: borders of fields are few there,
+and what else the signal does is smooth from line to line where offsets are not. With m the sum of
+steps, D = diag(S²) and K the covariance of all else in it, o = D(K + D)⁻¹m, and D − D(K + D)⁻¹D is
+left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from scipy.fft import dct, idct
+from scipy.ndimage import uniform_filter1d
+
+__all__ = ["LineOffsets", "Profiles", "find_offsets", "profiles"]
+
+Block = Callable[[slice, slice], tuple[np.ndarray, np.ndarray]]
+Directions = tuple[np.ndarray, np.ndarray]
+# Parts of the track whose means are compared.
+PARTS = 4
+# Lines and elements along them that this needs.
+FEWEST = 24
+# Offsets must stand out of sampling by so many standard errors, be so large a share of the noise of
+# a line's mean, and exceed what the other axis shows by so much: texture shows in both alike.
+SIGNIFICANT, NOTABLE, ANISOTROPY = 6.0, 0.1, 3.0
+# Offsets that neighbouring bands share to this degree are a surface: a road along the track.
+SMOOTH_IN_BANDS = 0.8
+# Frequencies that power is averaged over.
+SMOOTHING = 5
+# Steps beyond so many times the usual one are borders.
+BORDER = 4.0
+# Lines that are solved together.
+TOGETHER = 256
+
+
+class Profiles(NamedTuple):
+    """What lines along one axis show."""
+
+    means: np.ndarray
+    """(parts, lines, bands) means over parts of their length; NaN without values."""
+    steps: np.ndarray
+    """(lines − 1, k) median step to the next line, along the signal's directions."""
+    length: int
+    """Elements of a line."""
+
+
+@dataclass(frozen=True, eq=False)
+class LineOffsets:
+    """Offsets of the lines along one axis."""
+
+    axis: int
+    """0 for offsets of rows, 1 for those of columns."""
+    values: np.ndarray
+    """(lines, bands) offsets."""
+    std: np.ndarray
+    """(lines, bands) standard deviation of what is left of them in an estimate."""
+    strength: float
+    """Typical size of offsets, in units of the noise."""
+
+    def on(self, array: np.ndarray, rows: slice, cols: slice) -> np.ndarray:
+        """Return values of lines on a block (1 or row, 1 or col, band)."""
+        return array[None, cols] if self.axis else array[rows, None]
+
+    def removed(self, values: np.ndarray, rows: slice, cols: slice) -> np.ndarray:
+        """Return a block without them; floats keep their type."""
+        kind = values.dtype if values.dtype.kind == "f" else np.dtype(np.float64)
+        return (values - self.on(self.values, rows, cols)).astype(kind, copy=False)
+
+    def in_units(self, scale: np.ndarray, bands: np.ndarray, n_bands: int) -> LineOffsets:
+        """Return offsets of scaled bands for all bands of a cube; zero in those left out."""
+        values, std = np.zeros((2, len(self.values), n_bands))
+        values[:, bands], std[:, bands] = self.values * scale, self.std * scale
+        return LineOffsets(self.axis, values, std, self.strength)
+
+    def to_arrays(self) -> dict[str, np.ndarray]:
+        """Return everything as arrays."""
+        facts = np.array([self.axis, self.strength])
+        return {"offsets": self.values, "offsets_std": self.std, "offsets_facts": facts}
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> LineOffsets:
+        """Return what `to_arrays` gave."""
+        axis, strength = arrays["offsets_facts"]
+        return cls(int(axis), arrays["offsets"], arrays["offsets_std"], float(strength))
+
+
+def profiles(
+    block: Block, shape: tuple[int, int, int], signal: Directions, height: int
+) -> tuple[Profiles, Profiles]:
+    """Return what rows and columns show, read strip by strip.
+
+    Parameters
+    ----------
+    block
+        ``block(rows, cols)`` gives values (row, col, band) of about unit noise, and which of them
+        count.
+    shape
+        Rows, columns and bands.
+    signal
+        (bands, k) orthonormal directions of the signal, as rows and as columns show it.
+    height
+        Rows to read at a time.
+    """
+    n_rows, n_cols, _ = shape
+    down, along = _Means(n_cols, shape[2]), _Means(n_rows, shape[2])
+    quarter = np.arange(n_cols) * PARTS // n_cols
+    across: list[np.ndarray] = []
+    below = np.zeros((n_rows - 1, signal[0].shape[1]))
+    last = None
+    edges = [n_rows * part // PARTS for part in range(PARTS + 1)]
+    for part in range(PARTS):
+        for top in range(edges[part], edges[part + 1], height):
+            rows = slice(top, min(top + height, edges[part + 1]))
+            values, counts = block(rows, slice(0, n_cols))
+            values = np.where(counts, values, 0)
+            down.add(part, slice(None), values.sum(axis=0), counts.sum(axis=0))
+            for one in range(PARTS):
+                mine = np.flatnonzero(quarter == one)
+                along.add(one, rows, values[:, mine].sum(axis=1), counts[:, mine].sum(axis=1))
+            whole = np.where(np.asarray(counts.all(axis=2))[..., None], values, np.nan)
+            z = whole @ signal[1]
+            across.append(_median(z[:, 1:] - z[:, :-1], 0) * len(z))
+            z = whole @ signal[0]
+            tall = z if last is None else np.concatenate([last, z])
+            below[rows.stop - len(tall) : rows.stop - 1] = _median(tall[1:] - tall[:-1], 1)
+            last = z[-1:]
+    steps = np.sum(across, axis=0) / n_rows
+    return Profiles(along.found, below, n_cols), Profiles(down.found, steps, n_rows)
+
+
+class _Means:
+    """Means of lines over parts of their length, added up."""
+
+    def __init__(self, lines: int, bands: int) -> None:
+        self.sums, self.counts = np.zeros((2, PARTS, lines, bands))
+
+    def add(self, part: int, lines: slice, sums: np.ndarray, counts: np.ndarray) -> None:
+        self.sums[part, lines] += sums
+        self.counts[part, lines] += counts
+
+    @property
+    def found(self) -> np.ndarray:
+        with np.errstate(invalid="ignore", divide="ignore"):
+            return self.sums / self.counts
+
+
+def _median(steps: np.ndarray, axis: int) -> np.ndarray:
+    """Return the median of steps along an axis; zero where there are none."""
+    if not np.isnan(steps).any():
+        return np.median(steps, axis=axis)
+    known = ~np.isnan(steps).all(axis=axis, keepdims=True)
+    return np.nanmedian(np.where(known, steps, 0.0), axis=axis)
+
+
+def find_offsets(found: tuple[Profiles, Profiles], signal: Directions) -> LineOffsets | None:
+    """Return the offsets of columns or rows, whichever have some; None if neither has.
+
+    Parameters
+    ----------
+    found
+        What rows and columns show, see `profiles`.
+    signal
+        (bands, k) orthonormal directions of the signal, as rows and as columns show it.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> cube, there = rng.normal(size=(60, 50, 30)), np.ones((60, 50, 30), dtype=bool)
+    >>> signal = (np.ones((30, 1)) / np.sqrt(30),) * 2
+    >>> look = lambda rows, cols: (cube[rows, cols], there[rows, cols])
+    >>> find_offsets(profiles(look, cube.shape, signal, 60), signal) is None
+    True
+    >>> offsets = rng.normal(size=(50, 30))
+    >>> cube += offsets
+    >>> found = find_offsets(profiles(look, cube.shape, signal, 60), signal)
+    >>> left = found.values - offsets
+    >>> found.axis, bool(np.std(left) < 0.3 * np.std(offsets))
+    (1, True)
+    """
+    power = [
+        _Power.of(part.means, directions) if _is_usable(part) else None
+        for part, directions in zip(found, signal, strict=True)
+    ]
+    sizes = [0.0 if one is None else one.mean for one in power]
+    axis = int(np.argmax(sizes))
+    one, other = power[axis], max(sizes[1 - axis], 0.0)
+    if one is None or not one.notable or one.mean < ANISOTROPY * other:
+        return None
+    values, left = _shrunk(found[axis], one, signal[axis])
+    return LineOffsets(axis, values, np.sqrt(left), float(np.sqrt(one.mean)))
+
+
+def _is_usable(part: Profiles) -> bool:
+    return part.means.shape[1] >= FEWEST and bool(np.isfinite(part.means).all())
+
+
+@dataclass(frozen=True, eq=False)
+class _Power:
+    """Variance of offsets outside the signal's directions, and of noise in the mean of a line."""
+
+    offsets: np.ndarray
+    """(lines, bands) S²."""
+    noise: np.ndarray
+    """(bands,) n."""
+    mean: float
+    """Mean of S²."""
+    error: float
+    """Standard error of that mean if there were no offsets."""
+    smooth: float
+    """Correlation of neighbouring bands' offsets."""
+
+    @classmethod
+    def of(cls, parts: np.ndarray, directions: np.ndarray) -> _Power:
+        """Compare parts (part, line, band)."""
+        outside = parts - parts.mean(axis=1, keepdims=True)
+        outside = outside - (outside @ directions) @ directions.T
+        share = np.maximum(1 - np.sum(directions**2, axis=1), 0.1)
+        pairs = PARTS * (PARTS - 1)
+        product = (outside.sum(axis=0) ** 2 - np.square(outside).sum(axis=0)) / pairs / share
+        by_band = np.maximum(product.mean(axis=0), 0)
+        own = np.square(outside).mean(axis=(0, 1)) / share
+        noise = np.maximum(own - by_band, 1e-12) / PARTS
+        beside = outside.sum(axis=0)[:, 1:] * outside.sum(axis=0)[:, :-1]
+        beside -= (outside[:, :, 1:] * outside[:, :, :-1]).sum(axis=0)
+        mean = float(product.mean())
+        by_line = np.maximum(product.mean(axis=1), 0) / max(mean, 1e-300)
+        # Bands of correlated noise tell less than so many independent ones.
+        spread = outside - outside.mean(axis=0)
+        gram = np.tensordot(spread, spread, axes=((0, 1), (0, 1)))
+        count = len(product) * np.trace(gram) ** 2 / np.sum(gram**2)
+        error = PARTS * float(noise.mean()) / np.sqrt(pairs / 2 * count)
+        smooth = float(beside.mean()) / pairs / max(mean, 1e-300)
+        return cls(np.outer(by_line, by_band), noise, mean, float(error), smooth)
+
+    @property
+    def notable(self) -> bool:
+        """Whether there are offsets that are worth taking out."""
+        large = self.mean > NOTABLE * float(np.mean(self.noise))
+        return large and self.mean > SIGNIFICANT * self.error and self.smooth < SMOOTH_IN_BANDS
+
+
+def _shrunk(
+    found: Profiles, power: _Power, directions: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return offsets (line, band) and the variance (line, band) that is left."""
+    means = found.means.mean(axis=0)
+    outside = means - means.mean(axis=0)
+    outside -= (outside @ directions) @ directions.T
+    gain = power.offsets / (power.offsets + power.noise)
+    along = np.square(directions)
+    # Outside the signal an estimate keeps nothing of what is left, S²(1 − gain), as far as n is
+    # noise alone; but what all lines have in common looks like signal and stays.
+    signal = 1 - np.minimum(1 / (found.length * power.noise), 1)
+    common = power.offsets.mean(axis=0) / len(means)
+    left = (power.offsets * (1 - gain) * signal + common) * (1 - along.sum(axis=1))
+    values = outside * gain
+    # A border of fields along most of a line is no offset.
+    usual = 1.4826 * np.median(np.abs(found.steps), axis=0)
+    steps = np.where(np.abs(found.steps) > BORDER * usual, 0.0, found.steps)
+    level = np.concatenate([np.zeros((1, steps.shape[1])), np.cumsum(steps, axis=0)])
+    expected, floor = power.offsets @ along, power.noise @ along
+    for start in range(0, len(level), TOGETHER):
+        part = slice(start, start + TOGETHER)
+        for i in range(level.shape[1]):
+            inside, remains = _inside(level[part, i], expected[part, i], float(floor[i]))
+            values[part] += inside[:, None] * directions[:, i]
+            left[part] += remains[:, None] * along[:, i]
+    return values, left
+
+
+def _inside(level: np.ndarray, power: np.ndarray, floor: float) -> tuple[np.ndarray, np.ndarray]:
+    """Return offsets (lines,) along a direction of the signal, and what is left of their variance.
+
+    ``level`` is the sum of steps, ``power`` the variance of every line's offset, ``floor`` the
+    least variance of what else is in it.
+    """
+    waves = dct(level - level.mean(), norm="ortho")
+    observed = uniform_filter1d(np.square(waves), SMOOTHING, mode="nearest")
+    other = np.maximum(observed - power.mean(), floor)
+    other[0] = max(float(np.square(level).sum()), other.max())
+    basis = idct(np.eye(len(level)), axis=0, norm="ortho")
+    inverse = np.linalg.inv((basis * other) @ basis.T + np.diag(power))
+    values = power * (inverse @ (level - level.mean()))
+    return values, np.maximum(power - power**2 * np.diag(inverse), 0)
