@@ -71,6 +71,11 @@ class Completion:
             np.asarray(arrays["completion_stuck"]),
         )
 
+    def strong(self, mixing: np.ndarray | None = None) -> np.ndarray:
+        """Return (P, j + 1) orthonormal directions with the mean, times ``mixing`` (P, P)."""
+        both = np.column_stack([self.mean, self.directions])
+        return np.linalg.qr(both if mixing is None else mixing @ both)[0]
+
     def complete(self, y: np.ndarray, kept: np.ndarray, left: int) -> tuple[np.ndarray, np.ndarray]:
         """Return whole spectra (row, col, P), and which elements are their own.
 
