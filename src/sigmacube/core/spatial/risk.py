@@ -305,9 +305,7 @@ def _class_factors(
     scatter = np.average((ratio - overall) ** 2 - error**2, weights=1 / error**2)
     share = max(scatter, 0) / (max(scatter, 0) + error**2)
     drawn = overall + share * (ratio - overall)
-    # How well the mean itself is known counts as error.
-    known = 1 + actual.std() / np.sqrt(len(actual)) / max(actual.mean(), 1e-12)
-    return np.clip(_rising(drawn, 1 / error**2) * min(known, 1.5), 0.2, 20.0)
+    return np.clip(_rising(drawn, 1 / error**2), 0.2, 20.0)
 
 
 def _rising(values: np.ndarray, weights: np.ndarray) -> np.ndarray:

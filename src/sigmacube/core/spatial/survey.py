@@ -174,13 +174,13 @@ def _lost(
     total: np.ndarray,
     trials: list[Trial],
 ) -> float:
-    """Return the factor on the error outside B by signal that is seen there."""
+    """Return the factor on the error outside B by signal that is surely there."""
     values = np.maximum(np.einsum("pk,pq,qk->k", basis, total, basis), 1e-12)
     found = [lost_outside(block(*box.slices)[0], basis, values) for box in patches(shape[:2])]
     lost, error = np.mean(found, axis=0) * (1, 1 / np.sqrt(len(found)))
     claimed = np.mean([np.mean(t.smoothed.estimate**2 @ strength) for t in trials])
     claimed *= shape[2] - basis.shape[1]
-    return float(1 + max(lost - error, 0) / max(claimed, 1e-12))
+    return float(1 + max(lost - 2 * error, 0) / max(claimed, 1e-12))
 
 
 def patches(shape: tuple[int, int]) -> list[Box]:
