@@ -213,7 +213,5 @@ def _summary(result: DenoisedCube, output: str, seconds: tuple[float, float]) ->
         ],
         err=output == "-",
     )  # fmt: skip
-    if "advice" in result.settings:
-        note(str(result.settings["advice"]))
     for text in summary.notes():
         note(text)
