@@ -122,7 +122,7 @@ def test_a_check_of_another_scene_is_refused(truth: np.ndarray, tmp_path: Path) 
 
 
 def test_too_little_to_tell_is_never_trusted(truth: np.ndarray) -> None:
-    few = sc.holdout(observed(truth)[..., ::10])
+    few = sc.holdout(observed(truth)[..., ::10], share=0.2)
     assert not few.trusted
     assert "bands are too few" in few.verdict
     small = sc.holdout(observed(truth)[:10, :10, :20], noise=STD)
