@@ -141,8 +141,8 @@ def test_scene_smaller_than_the_windows(shape: tuple[int, int, int]) -> None:
     assert np.isfinite(result.estimate).all()
     assert np.all(result.std > 0)
     assert np.mean(np.abs(result.estimate - 3) < 4 * result.std) > 0.9
-    with pytest.raises(ValueError, match="Invalid window 20"):
-        sc.denoise(cube, 0.1, prior=None)
+    with pytest.raises(ValueError, match="Invalid window 21"):
+        sc.denoise(cube, 0.1, window=21, prior=None)
 
 
 def test_more_bands_than_pixels() -> None:

@@ -28,6 +28,7 @@ ROOMS = (
     ("cube", "values, mask, wavelengths"),
     ("pipeline", "survey_scene, denoise_region"),
     ("survey", "the whole scene; blocks of it"),
+    ("correction", "offsets of columns and rows"),
     ("estimators", "one file per prior"),
     ("noise", "models, estimators, advice"),
     ("core.spatial", "subspace, windows, shrinkage"),

@@ -150,9 +150,11 @@ class Settings:
 
         Examples
         --------
-        >>> Settings().fitted((12, 80, 30)).window
+        >>> Settings(prior=None).fitted((12, 80, 30)).window
         12
         """
+        if self.prior == "spatial":  # its windows are as long as the scene along each side
+            return self
         default = next(one.default for one in fields(self) if one.name == "window")
         rows, cols = shape[:2]
         if self.window != default or min(rows, cols) >= default or min(rows, cols) < 2:

@@ -44,13 +44,13 @@ __all__ = [
     "strips",
 ]
 
-# Elements that are looked at together when the whole scene is streamed: 32 MB of float64.
-STREAMED = 4_000_000
+# Elements that are looked at together when the whole scene is streamed: 8 MB of float64.
+STREAMED = 1_000_000
 # Noise is estimated on the whole scene up to so many pixels along a side, and beyond that on a
-# mosaic of 4 × 4 regions: any estimator then works in bounded memory, with 57,600 spectra. Sides
+# mosaic of 5 × 5 regions: any estimator then works in bounded memory, with 40,000 spectra. Sides
 # of regions are multiples of the windows that estimators look at.
-MOSAIC = 240
-REGIONS = 4
+MOSAIC = 200
+REGIONS = 5
 # Rows that are whitened at a time.
 STRIP = 8
 # Pixels around one that the size of its noise is taken from, to each side, if they are like it: so
@@ -584,7 +584,7 @@ def noise_sample(source: Source) -> tuple[np.ndarray, np.ndarray | None]:
 
 
 def _regions(length: int, looked: int) -> list[slice]:
-    """Return four parts of an axis of ``looked`` pixels in all; the whole axis if it is shorter."""
+    """Return five parts of an axis of ``looked`` pixels in all; the whole axis if it is shorter."""
     side = looked // REGIONS // (MOSAIC // REGIONS) * (MOSAIC // REGIONS)
     if length <= looked:
         return [slice(0, length)]

@@ -159,7 +159,8 @@ def first_shrinkage(fits: Fits) -> np.ndarray:
 def second_shrinkage(fits: Fits, pilot: np.ndarray, noise_power: np.ndarray) -> np.ndarray:
     """Return h = λ² / (λ² + 1) from the windows of a first estimate (windows, rows, cols, k)."""
     power = project(fits, pilot) ** 2 / noise_power.astype(np.float32)
-    power *= power
+    # Beyond a thousand h is one to the last bit of a single, and squares do not overflow.
+    power = np.minimum(power, np.float32(1e4)) ** 2
     return _with_mean(power / (power + 1), fits)
 
 

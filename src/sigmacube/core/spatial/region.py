@@ -14,6 +14,7 @@ from sigmacube.core.spatial.missing import (
     Holes,
     band_growth,
     filled,
+    filled_power,
     filling_boxes,
     find_holes,
     less_seen,
@@ -21,10 +22,15 @@ from sigmacube.core.spatial.missing import (
 from sigmacube.core.spatial.smoothing import Plan, Run, Smoothed, second_round
 from sigmacube.core.spatial.subspace import project
 from sigmacube.core.spatial.survey import SpatialModel
-from sigmacube.core.spatial.unexplained import doubt, given_back, lines
+from sigmacube.core.spatial.unexplained import doubt, given_back, isolated, lines
 from sigmacube.core.spatial.views import View, claimed, look, scaled, variance_along
 
 __all__ = ["SpatialPart", "smooth_region"]
+
+# Leverage from which a pixel has made the directions it is on: they hold its own noise.
+ALONE = 0.15
+# Share of its own noise that a pixel has that differs from all around it.
+OWN = 0.25
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,7 +101,9 @@ def smooth_region(
     if not uncertainty:
         return SpatialPart(_bands(smoothed.estimate[inside], model, core), None, *windows, [], None)
     views = _views(model, plan, smoothed, data, wide, core)
-    return _finish(block, model, core, data, smoothed.estimate[inside], views, windows, run)
+    alone = np.where(isolated(smoothed.estimate), OWN, 0.0)[inside]
+    alone = np.maximum(alone, smoothed.leverage[inside] - ALONE)
+    return _finish(block, model, core, data, smoothed.estimate[inside], alone, views, windows, run)
 
 
 def _finish(
@@ -104,6 +112,7 @@ def _finish(
     core: Box,
     data: _Data,
     coefficients: np.ndarray,
+    alone: np.ndarray,
     views: list[View],
     windows: tuple[tuple[np.ndarray, ...], tuple[np.ndarray, ...]],
     run: Run,
@@ -119,7 +128,7 @@ def _finish(
     _give_back(estimate, f_out, y, kept, z, basis)
     loading = (coefficients * np.sqrt(model.strength)) * np.sqrt(1 - f_out)[..., None]
     beyond = np.einsum("yxk,yxk->yx", loading, loading) + f_out
-    own, share = f_in + doubted, model.band_share
+    own, share = np.minimum(f_in + doubted + alone * (1 - f_in), 1), model.band_share
     seen = basis * np.sqrt(gain)
     variance = variance_along(views, core, seen, seen, run, [(own, share), (beyond, 1 - share)])
     np.maximum(variance, np.float32(1e-12), out=variance)
@@ -162,7 +171,7 @@ def _shares(
     bands, k = model.basis.shape
     claim = claimed(views, core, model.risk.gain)
     seen = np.ones(core.shape) if kept is None else kept.mean(axis=2)
-    freedom = np.maximum(k * seen - claim, 0.5)
+    freedom = np.maximum(k * filled_power(seen) - claim, 0.5)
     scale, square = model.residual_scale[0], np.sum(inside**2, axis=2)
     f_in, odd = given_back(square, freedom, scale, shrink=False)
     doubted = doubt(square, freedom, scale) * (1 - f_in) / k

@@ -82,6 +82,7 @@ def try_patch(
     noise: np.ndarray,
     rng: np.random.Generator,
     run: Run,
+    imputed: bool = False,
 ) -> Trial:
     """Run the estimator on a patch y (rows, cols, P) with and without a little more noise.
 
@@ -89,6 +90,8 @@ def try_patch(
     ----------
     noise
         (k,) variance of the noise along each direction of the basis.
+    imputed
+        Whether elements were missing: the noise is then what windows have in dropped directions.
     """
     z = y @ basis
     outside = np.einsum("yxp,yxp->yx", y, y) - np.einsum("yxk,yxk->yx", z, z)
@@ -97,11 +100,24 @@ def try_patch(
     probe = coloured(rng, z.shape, plan)
     again = second_round(z + STEP * probe, box, box, plan, run)
     response = (again.estimate - smoothed.estimate) / STEP
+    if imputed:
+        noise = noise * (_noise_left(smoothed.fits) / noise.mean())
     residual, probe = smoothed.estimate - z, probe * noise
     error = residual**2 + 2 * probe * response - noise
     windows = [fits for fits, _ in viewing(smoothed, plan)]
     parts = [_by_frequency(f, (residual, probe, response), noise, plan) for f in windows]
     return Trial(plan, smoothed, residual, error, windows, parts, outside, y.shape[2])
+
+
+def _noise_left(fits: list[Fits]) -> float:
+    """Return the variance per coefficient that larger windows have in dropped directions."""
+    found, expected = 0.0, 1e-9
+    for group in fits:
+        if group.size == 0:
+            (k, _), n = group.directions.shape[1:], group.side[0] * group.side[1]
+            found += float(np.sum(group.left * (k - group.rank) * n))
+            expected += float(np.sum((k - group.rank) * (n - group.rank)))
+    return max(found / expected, 1.0)
 
 
 def coloured(rng: np.random.Generator, shape: tuple[int, ...], plan: Plan) -> np.ndarray:
@@ -289,9 +305,7 @@ def _class_factors(
     scatter = np.average((ratio - overall) ** 2 - error**2, weights=1 / error**2)
     share = max(scatter, 0) / (max(scatter, 0) + error**2)
     drawn = overall + share * (ratio - overall)
-    # How well the mean itself is known counts as error.
-    known = 1 + actual.std() / np.sqrt(len(actual)) / max(actual.mean(), 1e-12)
-    return np.clip(_rising(drawn, 1 / error**2) * min(known, 1.5), 0.2, 20.0)
+    return np.clip(_rising(drawn, 1 / error**2), 0.2, 20.0)
 
 
 def _rising(values: np.ndarray, weights: np.ndarray) -> np.ndarray:

@@ -47,6 +47,8 @@ class Smoothed:
     """(rows, cols, k) float64."""
     spread: np.ndarray
     """(rows, cols) weighted mean square of the windows' estimates around their mean."""
+    leverage: np.ndarray
+    """(rows, cols) weighted mean of Σ_i U_ui²: how much of a pixel made the directions it is on."""
     fits: list[Fits]
     """All windows over the box, in the order of adding up."""
     weights: list[np.ndarray]
@@ -86,13 +88,13 @@ def _fit_chunk(z: np.ndarray, box: Box, plan: Plan, chunk: _Chunk) -> list[Fits]
 def _average_chunk(
     z: np.ndarray, box: Box, pilot: np.ndarray | None, plan: Plan, fits: list[Fits]
 ) -> tuple[Box, np.ndarray, list[np.ndarray]]:
-    """Return the box of a chunk, Σω(x̂ − z), Σω and Σω‖x̂ − z‖² on it, and the weights ω."""
+    """Return the box of a chunk, Σω(x̂ − z), Σω, Σω‖x̂ − z‖² and Σωa on it, and the weights ω."""
     size = fits[0].size
     windows, noise = plan.sizes[size], plan.noise_power[size]
     low = np.min([f.corner.min(axis=0) for f in fits], axis=0)
     high = np.max([f.corner.max(axis=0) for f in fits], axis=0) + windows.side
     span = Box(int(low[0]), int(high[0]), int(low[1]), int(high[1]))
-    total = np.zeros((*span.shape, z.shape[2] + 2), dtype=np.float32)
+    total = np.zeros((*span.shape, z.shape[2] + 3), dtype=np.float32)
     coverage = windows.coverage(span).astype(np.float32)
     kept = []
     for group in fits:
@@ -103,27 +105,34 @@ def _average_chunk(
         omega = weights(group, h, noise)
         omega /= cut(coverage[..., None], group.corner - low, windows.side)[..., 0]
         part = residuals(group, h, data, noise)
-        _add(total, group.corner - low, part, omega)
+        _add(total, group.corner - low, part, omega, group.leverage)
         kept.append(omega)
     return span, total, kept
 
 
-def _add(total: np.ndarray, corner: np.ndarray, part: np.ndarray, omega: np.ndarray) -> None:
+def _add(
+    total: np.ndarray,
+    corner: np.ndarray,
+    part: np.ndarray,
+    omega: np.ndarray,
+    leverage: np.ndarray,
+) -> None:
     """Add windows onto the pixels, one after the other."""
     count, r, c, k = part.shape
-    values = np.empty((count, r, c, k + 2), dtype=np.float32)
+    values = np.empty((count, r, c, k + 3), dtype=np.float32)
     np.multiply(part, omega[..., None], out=values[..., :k])
     values[..., k] = omega
     np.einsum("ayxk,ayxk->ayx", values[..., :k], part, out=values[..., k + 1])
+    np.multiply(omega, leverage, out=values[..., k + 2])
     for (y, x), window in zip(corner.tolist(), values, strict=True):
         total[y : y + r, x : x + c] += window
 
 
 def _averaged(
     parts: list[tuple[Box, np.ndarray, list[np.ndarray]]], core: Box, k: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return the mean of x̂ − z (rows, cols, k) and the spread (rows, cols) over a box."""
-    total = np.zeros((*core.shape, k + 2), dtype=np.float32)
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the mean of x̂ − z (rows, cols, k), spread and leverage (rows, cols) over a box."""
+    total = np.zeros((*core.shape, k + 3), dtype=np.float32)
     for span, part, _ in parts:
         top, bottom = max(span.top, core.top), min(span.bottom, core.bottom)
         left, right = max(span.left, core.left), min(span.right, core.right)
@@ -131,7 +140,7 @@ def _averaged(
         total[common.within(core)] += part[common.within(span)]
     mean = total[..., :k] / total[..., k, None]
     spread = total[..., k + 1] / total[..., k] - np.einsum("yxk,yxk->yx", mean, mean)
-    return mean, np.maximum(spread, 0)
+    return mean, np.maximum(spread, 0), total[..., k + 2] / total[..., k]
 
 
 def first_round(
@@ -148,7 +157,7 @@ def first_round(
     chunks = _chunks(plan, core)
     fits = run(partial(_fit_chunk, z, box, plan), chunks)
     parts = run(partial(_average_chunk, single, box, None, plan), fits)
-    mean, _ = _averaged(parts, core, z.shape[2])
+    mean, _, _ = _averaged(parts, core, z.shape[2])
     return single[core.within(box)] + mean, fits
 
 
@@ -163,10 +172,11 @@ def second_round(z: np.ndarray, box: Box, core: Box, plan: Plan, run: Run) -> Sm
     need = [windows.over(core) for windows in plan.sizes]
     chosen = [group for group in (_within(groups, need) for groups in fits) if group]
     parts = run(partial(_average_chunk, single, inner, pilot, plan), chosen)
-    mean, spread = _averaged(parts, core, z.shape[2])
+    mean, spread, leverage = _averaged(parts, core, z.shape[2])
     return Smoothed(
         z[core.within(box)] + mean,
         spread,
+        leverage,
         [group for groups in chosen for group in groups],
         [omega for _, _, kept in parts for omega in kept],
     )

@@ -36,6 +36,7 @@ ROUNDS = 3
 STARTS = 3
 # The least signal of a direction that only some tile has, in units of the noise of a pixel.
 LEAST = 0.02
+SMALL_TILE = 5
 
 
 def blocks(shape: tuple[int, int]) -> list[Box]:
@@ -208,6 +209,26 @@ def strengths(
     noise = 1 + np.clip(carried, 0, 0.2) / np.where(above, 1 + x2, 1.0)
     power = np.where(above, x2, np.maximum(excess, LEAST))
     return basis, gain / (power * pixels), noise
+
+
+def lost_outside(y: np.ndarray, basis: np.ndarray, values: np.ndarray) -> tuple[float, float]:
+    """Return the signal per pixel that lies outside B in a patch y, and its standard error.
+
+    Signal is smooth in space and noise is not: what tiles of 5 × 5 pixels have on average beyond
+    noise, of which B itself has taken a part.
+
+    Parameters
+    ----------
+    values
+        (k,) sum over the scene of the squared coefficients along each direction.
+    """
+    bands, k = basis.shape
+    z = y @ basis
+    rest = tiles(y - z @ basis.T, (SMALL_TILE, SMALL_TILE))
+    taken = np.square(tiles(z, (SMALL_TILE, SMALL_TILE)).mean(axis=1)) @ (1 / values)
+    count, n = rest.shape[:2]
+    power = n * np.square(rest.mean(axis=1)).sum(axis=1) - (bands - k) * (1 - n * taken)
+    return float(power.mean() / n), math.sqrt(2 * (bands - k) / count) / n
 
 
 def project(values: np.ndarray, matrix: np.ndarray, left: int) -> np.ndarray:

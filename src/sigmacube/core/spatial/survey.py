@@ -11,7 +11,7 @@ from sigmacube.core.spatial.missing import imputed
 from sigmacube.core.spatial.noise_in_space import colour, coloured_edge, noise_power
 from sigmacube.core.spatial.risk import Trial, hole_factor, measured_risk, ordinary, try_patch
 from sigmacube.core.spatial.smoothing import Plan, Run
-from sigmacube.core.spatial.subspace import gram, principal, rare, strengths, strong
+from sigmacube.core.spatial.subspace import gram, lost_outside, principal, rare, strengths, strong
 from sigmacube.core.spatial.views import RiskTable
 
 __all__ = ["SpatialModel", "survey"]
@@ -91,6 +91,7 @@ def survey(
     windows: tuple[tuple[int, int], ...] = ((20, 5), (8, 2)),
     run: Run,
     white_in_space: bool = False,
+    directions: np.ndarray | None = None,
 ) -> SpatialModel:
     """Learn what the whole scene knows.
 
@@ -106,6 +107,9 @@ def survey(
         ``run(function, items)``, a map that may run in parallel and keeps the order.
     white_in_space
         True where the noise is known to be independent between pixels; else N(f) is estimated.
+    directions
+        (P, j) strong directions that missing elements are filled by at first, see `completing`;
+        found from pairs of bands if not given, which many missing elements make too noisy.
 
     Returns
     -------
@@ -113,9 +117,10 @@ def survey(
     """
     sizes = window_sizes(shape[:2], windows)
     total, count, share = gram(block, shape, run)
-    missing = share < 1
+    missing = share < 1 or count < shape[0] * shape[1]
+    filling = strong(total, count) if directions is None else directions
     if missing:
-        block, total, directions = _completed(block, shape, total, count, run)
+        block, total, filling = _completed(block, shape, filling, run)
     powers = tuple(np.ones(w.side) for w in sizes)
     if not white_in_space:
         powers = noise_power(block, shape, total, count, sizes, run)
@@ -125,10 +130,12 @@ def survey(
     basis = rare(block, shape, basis, run, rise)
     basis, strength, noise = strengths(basis, total, count)
     if missing:
-        seen = np.sum((directions.T @ basis) ** 2, axis=0)
+        seen = np.sum((filling.T @ basis) ** 2, axis=0)
         noise = noise * (1 + (1 / max(share, 0.5) - 1) * seen)
     edges = np.array([coloured_edge(power, basis.shape[1]) for power in powers])
-    trials = _trials(block, shape, windows, basis, powers, edges, noise, run)
+    trials = _trials(block, shape, windows, basis, powers, edges, noise, run, share < 1)
+    if all(np.all(power == 1) for power in powers):
+        strength = strength * _lost(block, shape, basis, strength, total, trials)
     risk = measured_risk(trials, basis.shape[1], run)
     hole = hole_factor(trials[0], risk, noise, run) if missing else 1.0
     return SpatialModel(
@@ -146,18 +153,34 @@ def survey(
 
 
 def _completed(
-    block: Block, shape: tuple[int, int, int], total: np.ndarray, count: float, run: Run
+    block: Block, shape: tuple[int, int, int], directions: np.ndarray, run: Run
 ) -> tuple[Block, np.ndarray, np.ndarray]:
     """Return the scene with missing elements imputed, the sum of y yᵀ of it, and strong directions.
 
     Sums over pairs of bands that were both seen scatter by the signal, not by the noise: twice they
     are replaced by those of imputed data.
     """
-    directions = strong(total, count)
     for _ in range(2):
         total, count, _ = gram(imputed(block, directions), shape, run)
         directions = strong(total, count)
     return imputed(block, directions), total, directions
+
+
+def _lost(
+    block: Block,
+    shape: tuple[int, int, int],
+    basis: np.ndarray,
+    strength: np.ndarray,
+    total: np.ndarray,
+    trials: list[Trial],
+) -> float:
+    """Return the factor on the error outside B by signal that is surely there."""
+    values = np.maximum(np.einsum("pk,pq,qk->k", basis, total, basis), 1e-12)
+    found = [lost_outside(block(*box.slices)[0], basis, values) for box in patches(shape[:2])]
+    lost, error = np.mean(found, axis=0) * (1, 1 / np.sqrt(len(found)))
+    claimed = np.mean([np.mean(t.smoothed.estimate**2 @ strength) for t in trials])
+    claimed *= shape[2] - basis.shape[1]
+    return float(1 + max(lost - 2 * error, 0) / max(claimed, 1e-12))
 
 
 def patches(shape: tuple[int, int]) -> list[Box]:
@@ -188,6 +211,7 @@ def _trials(
     edges: np.ndarray,
     noise: np.ndarray,
     run: Run,
+    imputed: bool,
 ) -> list[Trial]:
     """Run the estimator on every patch as on a scene of its own."""
     trials = []
@@ -195,5 +219,5 @@ def _trials(
         y, _ = block(*box.slices)
         plan = Plan(window_sizes(box.shape, windows), powers, edges)
         rng = np.random.default_rng([7, number])
-        trials.append(try_patch(y, basis, plan, noise, rng, run))
+        trials.append(try_patch(y, basis, plan, noise, rng, run, imputed=imputed))
     return trials

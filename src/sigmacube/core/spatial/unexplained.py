@@ -13,7 +13,7 @@ import math
 import numpy as np
 from scipy.special import ndtr
 
-__all__ = ["doubt", "given_back", "lines", "normal_score", "scale_of"]
+__all__ = ["doubt", "given_back", "isolated", "lines", "normal_score", "scale_of"]
 
 # Scores between which a pixel is given its residual back: from LOWEST in scenes with many foreign
 # pixels, from HIGHEST in scenes without; all of it one further up. From LISTED it is listed.
@@ -22,6 +22,8 @@ LOWEST, HIGHEST, LISTED = 1.6, 3.3, 3.8
 # knows of.
 DOUBT = 1.0
 LINE_LIMIT = 5.5
+# A pixel is alone if it is so far from the mean of its neighbours, so many times as far as they.
+APART, CLOSER = 5.0, 1.5
 LINE = 3
 
 
@@ -79,6 +81,32 @@ def doubt(square: np.ndarray, freedom: np.ndarray, scale: np.ndarray) -> np.ndar
     limit = scale[0] + scale[1] * (scale[2] - DOUBT)
     chance = freedom * np.maximum(1 - spread + limit * np.sqrt(spread), 0) ** 3
     return np.maximum(square - chance, 0)
+
+
+def isolated(estimate: np.ndarray) -> np.ndarray:
+    """Return (row, col) whether a pixel of an estimate (row, col, k) differs from all around it.
+
+    Such a pixel made the directions it is on, and they hold its own noise. It is five standard
+    deviations of the noise from the mean of its neighbours, and they are much closer to that.
+    """
+    rows, cols = estimate.shape[:2]
+    if min(rows, cols) < 3:
+        return np.zeros((rows, cols), dtype=bool)
+    padded = np.pad(estimate.astype(np.float32), ((1, 1), (1, 1), (0, 0)), mode="reflect")
+    around = [
+        padded[1 + i : 1 + i + rows, 1 + j : 1 + j + cols]
+        for i in (-1, 0, 1)
+        for j in (-1, 0, 1)
+        if i or j
+    ]
+    mean = np.sum(around, axis=0) / np.float32(len(around))
+
+    def distance(image: np.ndarray) -> np.ndarray:
+        return np.asarray(np.square(image - mean).sum(axis=2))
+
+    own = distance(padded[1:-1, 1:-1])
+    farthest = np.max([distance(image) for image in around], axis=0)
+    return (own > APART**2) & (own > CLOSER**2 * farthest)
 
 
 def lines(y: np.ndarray, estimate: np.ndarray, kept: np.ndarray | None) -> np.ndarray:

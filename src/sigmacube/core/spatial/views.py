@@ -30,6 +30,9 @@ __all__ = ["RiskTable", "View", "claimed", "error_sample", "functional_features"
 
 # Rows of the scene that variances are computed for at a time, anchored to the scene.
 BAND_ROWS = 20
+# Power of the claim that the spread of windows is taken relative to: at zero the classes hold the
+# largest errors, at one those that are most above their claim; between them tails are shortest.
+RELATIVE = 0.6
 # Elements of the stacks that supports are handled in.
 MOST = 4_000_000
 
@@ -62,7 +65,7 @@ class RiskTable:
 def relative_spread(spread: np.ndarray, claim: np.ndarray) -> np.ndarray:
     """Return the mean over 3 × 3 pixels of the spread of windows, relative to the claim."""
     mean = uniform_filter(spread.astype(np.float64), 3, mode="nearest")
-    return np.asarray(mean / np.maximum(claim, 1e-9) ** 0.75)
+    return np.asarray(mean / np.maximum(claim, 1e-9) ** RELATIVE)
 
 
 @dataclass(frozen=True, eq=False)
