@@ -40,7 +40,9 @@ test-min: | $(BIN)/python ## Test the oldest versions of the dependencies that a
 	.venv-min/bin/python -m pip install --quiet --disable-pip-version-check -r .venv-min/oldest.txt
 	.venv-min/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -e .
 	.venv-min/bin/python -m pytest -q -W default -p no:cacheprovider tests/test_minimal.py tests/test_windows.py \
-	  tests/test_result_file.py tests/test_io_results.py tests/test_io_readers.py -k "not FilesBeside and not compliance and not obsarray and not spectral"
+	  tests/test_result_file.py tests/test_sensors.py tests/test_unbreakable_cubes.py \
+	  tests/test_unbreakable.py::TestHdf tests/test_unbreakable.py::TestEnvi \
+	  tests/test_unbreakable.py::TestResults tests/test_unbreakable.py::TestFullDisk
 
 attack: $(DEV)  ## Damaged files, odd cubes, bad commands, kills, full disks and rude browsers
 	$(BIN)/python -m attacks

@@ -14,7 +14,7 @@ from attacks._worker import ROOT, Tally, run_cases
 
 #: How many cases of each attack make a full run, and a short one; seconds that one case may take.
 COUNTS = {
-    "files": (10_000, 150, 20.0),
+    "files": (10_000, 150, 10.0),
     "cubes": (10_000, 60, 120.0),
     "commands": (500, 40, 60.0),
     "kills": (1_000, 8, 120.0),

@@ -127,20 +127,36 @@ def _one_child(
 
 
 def _lines(child: subprocess.Popen[bytes], seconds: float) -> Iterator[str]:
-    """Yield lines of a child until it ends or says nothing for too long."""
+    """Yield lines of a child until it ends or says nothing for too long.
+
+    Its processor time counts, not that of the clock: the machine may be busy with other things.
+    """
     assert child.stdout is not None
-    pending, patience = b"", seconds + 120.0  # the first case waits for imports
+    pending, patience = b"", seconds + 60.0  # the first case waits for imports
+    began, used = time.monotonic(), _processor_time(child.pid)
     while True:
-        ready, _, _ = select.select([child.stdout], [], [], patience)
+        ready, _, _ = select.select([child.stdout], [], [], 1.0)
         if not ready:
-            child.send_signal(signal.SIGKILL)
-            return
+            waited = time.monotonic() - began
+            if _processor_time(child.pid) - used > patience or waited > 10 * patience:
+                child.send_signal(signal.SIGKILL)
+                return
+            continue
         read = os.read(child.stdout.fileno(), 65536)
         if not read:
             return
-        pending, patience = pending + read, seconds
-        *whole, pending = pending.split(b"\n")
+        *whole, pending = (pending + read).split(b"\n")
+        began, used, patience = time.monotonic(), _processor_time(child.pid), seconds
         yield from (line.decode("utf-8", "replace") for line in whole)
+
+
+def _processor_time(process: int) -> float:
+    """Return the seconds of a process, without those of its children."""
+    try:
+        fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def _last_words(child: subprocess.Popen[bytes], complaints: object) -> str:

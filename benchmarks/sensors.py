@@ -68,9 +68,9 @@ def map_of_numbers(sample: Sample, metadata: dict, path: Path) -> None:
     plain.save(path, ortho="transform" not in metadata)
 
 
-def whole_path(name: str, folder: Path) -> dict[str, object]:
+def whole_path(name: str, folder: Path, setting: Setting = SETTING) -> dict[str, object]:
     """Take one sample from its file to a map; return what was found."""
-    sample = write_sample(name, folder, SETTING)
+    sample = write_sample(name, folder, setting)
     reading = {"variable": "swir"} if name == "enmap-l1b" else {}
     cube = open_source(sample.path, **reading).read()
     valid = np.broadcast_to(True if cube.mask is None else cube.mask, cube.shape)

@@ -24,7 +24,7 @@ def test_what_is_bad_is_noticed():
     from attacks._worker import run_cases
     from attacks.control import WAYS
 
-    tally = run_cases("control", len(WAYS), seconds=4.0)
+    tally = run_cases("control", len(WAYS), seconds=0.4)
     assert tally.tried == len(WAYS)
     assert [WAYS[int(bad["case"])] for bad in tally.bad] == list(WAYS[1:-1])
 
@@ -51,3 +51,9 @@ def test_cubes(tmp_path, monkeypatch):
 
     monkeypatch.setattr(cubes, "BATCH", 12)
     assert cubes.case(0, tmp_path).endswith(" 12")
+
+
+def test_the_page_is_that_of_the_kept_counts():
+    from attacks.page import PAGE, page
+
+    assert PAGE.read_text(encoding="utf-8") == page()

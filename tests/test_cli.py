@@ -645,3 +645,78 @@ class TestProgress:
 
     def test_no_bar_without_a_terminal(self, here):
         assert run("denoise", "cube.npy", "a.nc", "--noise", "0.03", "--axes", "rcb").stderr == ""
+
+
+class TestHelpfulness:
+    """What a hurried user meets: mistyped names, missing extras, counts of one, completion."""
+
+    @pytest.mark.parametrize(
+        ("name", "meant"), [("denoize", "denoise"), ("check", "validate"), ("vew", "view")]
+    )
+    def test_mistyped_commands(self, name, meant):
+        done = CliRunner().invoke(main, [name, "x"])
+        assert done.exit_code == 2
+        assert f"Did you mean '{meant}'?" in done.output
+
+    def test_nothing_like_it(self):
+        done = CliRunner().invoke(main, ["qqq"])
+        assert done.exit_code == 2
+        assert "There are demo, info, denoise" in done.output
+
+    @pytest.mark.parametrize(
+        ("package", "extra"), [("dask.array", "scale"), ("bokeh", "view"), ("zarr", "scale")]
+    )
+    def test_missing_extras(self, package, extra):
+        from sigmacube.cli import _explain
+
+        text, code = _explain(ModuleNotFoundError(f"No module named {package!r}", name=package))
+        assert code == 1
+        assert f"pip install 'sigmacube[{extra}]'" in text
+        other, _ = _explain(ModuleNotFoundError("No module named 'json'", name="json"))
+        assert "pip" not in other
+
+    def test_counts_of_one(self, tmp_path):
+        np.save(tmp_path / "x.npy", np.random.default_rng(0).normal(size=(24, 1, 1)))
+        done = CliRunner().invoke(main, ["info", str(tmp_path / "x.npy"), "--axes", "row,col,band"])
+        assert "24 rows x 1 col x 1 band\n" in done.output.replace(" \n", "\n").replace("  ", "")
+
+    def test_a_note_is_said_once(self, capsys):
+        from sigmacube.console import note
+
+        with main.make_context("sigmacube", ["info"], resilient_parsing=True):
+            for _ in range(3):
+                note("the same thing.")
+        assert capsys.readouterr().err.count("the same thing") == 1
+
+    @pytest.mark.parametrize(
+        ("words", "found"),
+        [("sigmacube den", "denoise"), ("sigmacube info sce", "file,sce"),
+         ("sigmacube denoise a b --solver ro", "robust")],
+    )  # fmt: skip
+    def test_completion(self, words, found):
+        variables = {
+            "_SIGMACUBE_COMPLETE": "bash_complete",
+            "COMP_WORDS": words,
+            "COMP_CWORD": str(len(words.split()) - 1),
+        }
+        done = CliRunner().invoke(main, [], prog_name="sigmacube", env=variables)
+        assert found in done.output
+
+    def test_calibrate(self, tmp_path):
+        truth = sc.synthetic.scene((44, 50, 40), endmembers=3, rng=1)
+        noisy = sc.synthetic.add_noise(truth, 0.03, rng=2).values
+        np.save(tmp_path / "x.npy", noisy)
+        words = ["denoise", str(tmp_path / "x.npy"), str(tmp_path / "y.nc"), "--noise", "0.02"]
+        options = ["--prior", "none", "--rank", "3", "--window", "12"]
+        done = CliRunner().invoke(main, [*words, *options, "--calibrate"])
+        assert done.exit_code == 0, done.output
+        factors = sc.read_result(tmp_path / "y.nc").settings["calibration"]
+        how = {"prior": None, "rank": 3, "window": 12}
+        expected = sc.denoise(noisy, 0.02, calibrate=True, **how).settings["calibration"]
+        assert factors == expected
+        plain = CliRunner().invoke(main, [*words, *options, "--overwrite"])
+        assert plain.exit_code == 0
+        assert "calibration" not in sc.read_result(tmp_path / "y.nc").settings
+        bad = CliRunner().invoke(main, [*words, "--calibrate", "--no-uncertainty", "--overwrite"])
+        assert bad.exit_code == 2
+        assert "--calibrate scales sigma" in bad.output

@@ -277,9 +277,9 @@ def test_tiles_use_noise_files_and_quality_as_memory_does(tmp_path):
     path = noise_file(tmp_path, 0.0005)
     made = denoise_file(
         sample.path, tmp_path / "clean.zarr", str(path), tile=14, workers=1, mode="threads",
-        dtype="float64",
+        dtype="float64", prior=None, window=10,
     )  # fmt: skip
-    whole = sc.denoise(read(sample.path), str(path))
+    whole = sc.denoise(read(sample.path), str(path), prior=None, window=10)
     again = sc.io.read_result(made.output)
     np.testing.assert_array_equal(again.estimate, whole.estimate)
     np.testing.assert_array_equal(again.std, whole.std)
@@ -297,7 +297,8 @@ class TestCommandLine:
     def test_noise_file(self, tmp_path):
         sample = write_sample("emit-l1b", tmp_path, Setting(24, 26))
         path = noise_file(tmp_path)
-        found = self.run("denoise", sample.path, tmp_path / "a.nc", "--noise", path)
+        options = ("--noise", path, "--prior", "none", "--window", "12")
+        found = self.run("denoise", sample.path, tmp_path / "a.nc", *options)
         assert found.exit_code == 0, found.output
         about = sc.io.read_result(tmp_path / "a.nc").settings["noise_model"]
         assert about["file"] == "noise.txt"

@@ -39,6 +39,14 @@ _BAD_INPUT = (
 _ORDER = ("demo", "info", "denoise", "validate", "product", "map", "report", "view", "study")
 
 
+#: What people call commands elsewhere.
+_OTHER_NAMES = {"check": "validate", "show": "view", "open": "view", "describe": "info"}
+_OTHER_NAMES |= {"index": "product", "ndvi": "product", "run": "denoise", "plot": "report"}
+#: The extra that brings a package.
+_EXTRAS = {"bokeh": "view", "dask": "scale", "distributed": "scale", "zarr": "scale"}
+_EXTRAS |= {"numcodecs": "scale", "fsspec": "remote", "s3fs": "remote", "aiohttp": "remote"}
+
+
 def _remember(context: click.Context, parameter: click.Parameter, value: bool) -> None:
     if value:
         root = context.find_root()
@@ -83,6 +91,20 @@ class Frame(click.Group):
         known = {name for parameter in command.params for name in parameter.opts}
         command.params += [o for o in _common_options() if not known.intersection(o.opts)]
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command, or say which one may have been meant."""
+        name = args[0]
+        names = self.list_commands(ctx)
+        if name not in names and not name.startswith("-"):
+            from difflib import get_close_matches
+
+            wanted = _OTHER_NAMES.get(name) or next(iter(get_close_matches(name, names, 1)), None)
+            hint = f" Did you mean '{wanted}'?" if wanted else f" There are {', '.join(names)}."
+            raise click.UsageError(f"No such command '{name}'.{hint}", ctx)
+        return super().resolve_command(ctx, args)
 
     def main(
         self,
@@ -217,6 +239,10 @@ def _explain(error: BaseException) -> tuple[str, int]:
         return f"not enough memory. {_line(str(error))}".strip(), 1
     if isinstance(error, OSError):
         return _line(_os_text(error)), 1
+    if isinstance(error, ModuleNotFoundError) and (error.name or "").split(".")[0] in _EXTRAS:
+        package = str(error.name).split(".")[0]
+        extra = f"pip install 'sigmacube[{_EXTRAS[package]}]'"
+        return f"this needs the {package} package. It is installed with: {extra}", 1
     text = _line(str(error))
     return f"{type(error).__name__}: {text} (--debug shows where)", 1
 

@@ -19,9 +19,15 @@ def quiet() -> bool:
 
 
 def note(message: str) -> None:
-    """Say something that the user should know, on one line of standard error."""
-    if not quiet():
-        click.echo(f"Note: {' '.join(message.split())}", err=True)
+    """Say something that the user should know, once, on one line of standard error."""
+    text = " ".join(message.split())
+    context = click.get_current_context(silent=True)
+    said = (
+        set() if context is None else context.find_root().meta.setdefault("sigmacube.said", set())
+    )
+    if not quiet() and text not in said:
+        said.add(text)
+        click.echo(f"Note: {text}", err=True)
 
 
 @contextmanager

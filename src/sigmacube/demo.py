@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -143,16 +145,28 @@ def _print(found: DemoResult, console: Console) -> None:
     achieved = (f"[bold]{100 * share:.1f} %[/]" for share in found.coverage.values())
     shares.add_row("Achieved coverage", *achieved)
     nexts = _table(3)
-    nexts.add_row(f"sigmacube view {found.result_path}", "click a pixel, see its spectrum and σ")
-    nexts.add_row(f"sigmacube report {found.result_path}", "one page to keep or print")
-    nexts.add_row("sigmacube info FILE", "what your own scene holds, its noise")
-    nexts.add_row("sigmacube denoise IN OUT", "denoise it")
+    program = _program()
+    nexts.add_row(f"{program} view {found.result_path}", "click a pixel, see its spectrum and σ")
+    nexts.add_row(f"{program} report {found.result_path}", "one page to keep or print")
+    nexts.add_row(f"{program} info FILE", "what your own scene holds, its noise")
+    nexts.add_row(f"{program} denoise IN OUT", "denoise it")
 
     console.print()
     for table in (errors, "", shares):
         console.print(table)
     console.print(f"\nPicture  {found.picture_path}\nResult   {found.result_path}\n\nNext:")
     console.print(nexts)
+
+
+def _program() -> str:
+    """Return how to call the command from this shell: by its path where it is not at hand."""
+    if shutil.which("sigmacube") is not None:
+        return "sigmacube"
+    beside = Path(sys.executable).with_name("sigmacube")
+    if not beside.exists():
+        return f"{Path(sys.executable).name} -m sigmacube.cli"
+    here = Path.cwd()
+    return str(beside.relative_to(here)) if beside.is_relative_to(here) else str(beside)
 
 
 def _table(gap: int) -> Table:

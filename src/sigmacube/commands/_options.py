@@ -22,6 +22,7 @@ from sigmacube.noise import ESTIMATORS
 from sigmacube.settings import Settings
 
 __all__ = [
+    "FILE",
     "Number",
     "Sides",
     "local_file",
@@ -30,6 +31,9 @@ __all__ = [
     "solving",
     "solving_options",
 ]
+
+#: A file, a folder, an address, or - : shells complete names, and commands look themselves.
+FILE = click.Path(allow_dash=True, path_type=str)
 
 _MAGIC = (
     (b"\x93NUMPY", ".npy"),

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from sigmacube.commands._options import (
+    FILE,
     local_file,
     ortho_option,
     reading,
@@ -31,8 +32,8 @@ if TYPE_CHECKING:
 
 
 @click.command("denoise", short_help="Denoise a cube; every value gets its standard deviation.")
-@click.argument("source", metavar="IN")
-@click.argument("output", metavar="OUT")
+@click.argument("source", metavar="IN", type=FILE)
+@click.argument("output", metavar="OUT", type=FILE)
 @solving_options
 @click.option(
     "--mask",
@@ -54,6 +55,11 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Keep what 'sigmacube product' needs, in .nc and .zarr; the size is told.",
 )
+@click.option(
+    "--calibrate",
+    is_flag=True,
+    help="Scale σ of every band by what hiding elements shows; the factors are recorded.",
+)
 @ortho_option
 @click.option("--overwrite", is_flag=True, help="Replace an existing output.")
 def command(source: str, output: str, **options: Any) -> None:
@@ -72,6 +78,8 @@ def command(source: str, output: str, **options: Any) -> None:
     _check(source, output, options)
     settings = {**solving(options), "workers": options["workers"]}
     if wants_tiles(source, output, options):
+        if options["calibrate"]:
+            raise ValueError("--calibrate needs the scene in memory; it does not go with tiles.")
         if options["ortho"]:
             raise ValueError(
                 "--ortho needs the scene in memory. Tiles: 'sigmacube map' afterwards."
@@ -88,7 +96,9 @@ def command(source: str, output: str, **options: Any) -> None:
             note(f"{source} has been denoised before; its noise is no longer independent.")
         begin = time.perf_counter()
         with progress("Denoising") as moved:
-            result = api.denoise(cube, noise, mask=mask, progress=moved, **settings)
+            result = api.denoise(
+                cube, noise, mask=mask, calibrate=options["calibrate"], progress=moved, **settings
+            )
         seconds = time.perf_counter() - begin
     if options["ortho"]:
         from sigmacube.io.ortho import on_map
@@ -115,6 +125,8 @@ def _check(source: str, output: str, options: dict[str, Any]) -> None:
         check_plain(options["mask"])
         if not options["mask"].exists():
             raise FileNotFoundError(f"{options['mask']}: no such file.")
+    if options["calibrate"] and not options["uncertainty"]:
+        raise ValueError("--calibrate scales sigma; it does not go with --no-uncertainty.")
     if options["keep_factors"] and options["ortho"]:
         raise ValueError(
             "--keep-factors keeps what is about pixels of the scene; not with --ortho."

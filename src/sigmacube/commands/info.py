@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from sigmacube.commands._options import local_file, reading_options
+from sigmacube.commands._options import FILE, local_file, reading_options
 
 if TYPE_CHECKING:
     import numpy as np
@@ -20,7 +20,7 @@ _SAMPLE = 30_000_000
 
 
 @click.command("info", short_help="Describe a cube: shape, bands, wavelengths, noise.")
-@click.argument("source", metavar="FILE")
+@click.argument("source", metavar="FILE", type=FILE)
 @reading_options
 @click.option("--no-noise", is_flag=True, help="Leave out the noise estimate.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -117,15 +117,19 @@ def _number(value: float) -> str:
 
 
 def _rows(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    from sigmacube.core.card import count_of
+
     rows, cols, bands = facts["shape"]
     yield "file", facts["file"]
-    yield "shape", f"{rows} rows x {cols} cols x {bands} bands"
+    sides = (count_of(rows, "row"), count_of(cols, "col"), count_of(bands, "band"))
+    yield "shape", " x ".join(sides)
     stored = facts["dtype"]
     yield "type", stored if stored == facts["values"] else f"{stored}, {facts['values']} as scaled"
     yield from _spectral_rows(facts)
     if "range" in facts:
-        low, middle, high = (_number(value) for value in facts["range"])
-        yield "values", f"{low} to {high}, median {middle} {facts.get('units', '')}".rstrip()
+        low, middle, high = (f"{value:.4g}" for value in facts["range"])
+        unit = "" if facts.get("units") in (None, "1") else f" {facts['units']}"
+        yield "values", f"{low} to {high}, median {middle}{unit}"
     if "scale_factor" in facts:
         scale = facts["scale_factor"]
         yield "scale", "one per band" if isinstance(scale, list) else f"{scale:g}, applied"
@@ -164,8 +168,8 @@ def _spectral_rows(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
         )
         yield "wavelengths", f"{_number(min(centres))} to {_number(max(centres))} nm{told}"
     if facts.get("fwhm"):
-        low, high = min(facts["fwhm"]), max(facts["fwhm"])
-        yield "fwhm", f"{_number(low)} to {_number(high)} nm"
+        low, high = _number(min(facts["fwhm"])), _number(max(facts["fwhm"]))
+        yield "fwhm", f"{low} nm" if low == high else f"{low} to {high} nm"
     if facts.get("bad_bands"):
         yield "bad bands", f"{len(facts['bad_bands'])}: {_ranges(facts['bad_bands'])}"
 
@@ -213,6 +217,8 @@ def _noise_rows(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _noise_kind_rows(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    from sigmacube.core.card import count_of
+
     lags = facts["noise_band_correlation"]
     near = ", ".join(f"{r:+.2f}" for r in lags[1:4]) if any(lags[1:]) else "none"
     yield "between bands", f"correlation of neighbours: {near}"
@@ -229,7 +235,7 @@ def _noise_kind_rows(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
         ("striped_bands", "striped"),
     ):
         if facts[key]:
-            yield label, f"{len(facts[key])} bands: {_ranges(facts[key])}"
+            yield label, f"{count_of(len(facts[key]), 'band')}: {_ranges(facts[key])}"
 
 
 def spark_line(values: list[float | None], width: int = 60) -> str:

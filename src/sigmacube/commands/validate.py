@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from sigmacube.commands._options import (
+    FILE,
     local_file,
     reading,
     reading_options,
@@ -28,7 +29,7 @@ PICTURES = (".png", ".pdf", ".svg", ".jpg")
 
 
 @click.command("validate", short_help="Check the error bars on the scene itself, or by trials.")
-@click.argument("source", metavar="IN")
+@click.argument("source", metavar="IN", type=FILE)
 @click.option(
     "--method",
     type=click.Choice(["holdout", "monte-carlo"]),

@@ -91,6 +91,8 @@ class _Rasters(ABC):
         noise = np.asarray(document["noise"], dtype=float)
         windows = self.get(path, "_windows").read().values
         ranks, ratio = np.split(windows.astype(np.float32), 2, axis=2)
+        if not (np.abs(ranks) < 2**31).all():
+            raise ValueError("damaged: the ranks are no numbers.")
         if not document["cuts_bands"]:
             ranks, ratio = ranks[:, :, 0], ratio[:, :, 0]
         pixel = source.block(slice(0, 1), slice(0, 1))[0]
