@@ -318,4 +318,4 @@ class TestHonesty:
         power = model.noise_power[0]
         assert power[0].mean() > 1.5 * power[-1].mean()
 
-    XX
+        assert covered(part.estimate - truth, part.variance) > 0.87
