@@ -37,8 +37,8 @@ def denoise(
 ) -> DenoisedCube:
     """Denoise a cube and give every value its standard deviation.
 
-    The scene is estimated window by window and overlapping windows are averaged. The standard
-    deviation is the noise propagated through all of this, exact to first order.
+    The scene is estimated window by window and overlapping windows are averaged; the standard
+    deviation follows the noise through all of this. ``prior`` says what a window is taken for.
 
     Parameters
     ----------
@@ -75,9 +75,7 @@ def denoise(
 
     Notes
     -----
-    The standard deviation holds the noise that passes the estimator. It does not hold the bias of
-    the low-rank model: signal too weak to rise above the noise edge in its window. The map
-    ``residual_ratio`` shows where the model does not fit.
+    The standard deviation does not hold everything; ``result.caveats`` says what it lacks here.
 
     Examples
     --------

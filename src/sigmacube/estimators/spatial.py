@@ -18,6 +18,7 @@ from sigmacube.core.spatial import survey as survey_subspace
 from sigmacube.core.spatial.completing import Completion, learn_completion
 from sigmacube.core.spatial.subspace import project
 from sigmacube.core.validity import to_all_bands
+from sigmacube.core.whitening import Noise
 from sigmacube.core.windows import Span
 from sigmacube.estimators import Region
 from sigmacube.estimators.memory import spatial_bytes
@@ -65,13 +66,15 @@ class SpatialEstimator:
     def learn(self, scene: Scene, run: ParallelMap, *, whole: bool) -> Mapping[str, np.ndarray]:
         """Return what the whole scene knows: subspace, noise in space, size of errors."""
         shape = (*scene.survey.shape[:2], len(scene.survey.bands))
-        gaps = scene.survey.incomplete and not scene.survey.model.is_diagonal
-        completion = None
-        if self.sets_aside or gaps:
+        noise, completion, strong = scene.survey.model, None, None
+        if self.sets_aside or scene.survey.incomplete:
             block = partial(_scaled, scene)
             completion = learn_completion(block, shape, outliers=self.sets_aside, run=run)
+            strong = completion.strong(None if noise.is_diagonal else _mixing(noise))
         block = partial(_white, scene, completion)
-        learnt = survey_subspace(block, shape, windows=self.windows, run=run).to_arrays()
+        learnt = survey_subspace(
+            block, shape, windows=self.windows, run=run, directions=strong
+        ).to_arrays()
         return learnt if completion is None else learnt | completion.to_arrays()
 
     def threads(self, shape: tuple[int, int, int]) -> int | None:
@@ -161,14 +164,18 @@ def _white(
 ) -> tuple[np.ndarray, np.ndarray | None]:
     """Return a block of unit noise, zero where values are missing, and which are there."""
     block = scene.load(rows, cols)
-    if completion is None:
+    noise = block.noise
+    if completion is None or (noise.is_diagonal and not np.isfinite(completion.cut)):
         return block.whitened(in_turn), _there(block)
     whole, kept = _completed(block, completion, cols.start)
-    noise = block.noise
     if not noise.is_diagonal:
-        mixing = np.ascontiguousarray((noise.inverse_factor * noise.std).T)
-        whole = project(whole, mixing, cols.start)
+        whole = project(whole, np.ascontiguousarray(_mixing(noise).T), cols.start)
     return np.where(kept, whole / completion.scale, 0.0), None if kept.all() else kept
+
+
+def _mixing(noise: Noise) -> np.ndarray:
+    """Return (bands, bands) what whitens values that are over their noise std."""
+    return noise.inverse_factor * noise.std
 
 
 def _completed(

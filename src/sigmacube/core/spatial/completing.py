@@ -8,13 +8,14 @@ be whitened where the noise of bands is correlated; what was filled stays marked
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
 from scipy.ndimage import median_filter
 
 from sigmacube.core.lowrank.solvers.m_estimate import density_at
+from sigmacube.core.lowrank.solvers.repeated import Repeats
 from sigmacube.core.lowrank.solvers.robust import even_odds_cut
 from sigmacube.core.spatial.geometry import Block, Box
 from sigmacube.core.spatial.smoothing import Run
@@ -30,6 +31,8 @@ RIDGE = 0.003
 FENCE = 4.0
 # Blocks that are looked at, at most, and rounds of looking.
 MOST_BLOCKS, ROUNDS = 16, 4
+# Pixels that are looked at for values that repeat.
+MOST_PIXELS = 20_000
 # A direction is strong if its power exceeds this share beyond the noise of a pixel.
 STRONG = 1.0
 LARGEST_CUT = 4.0
@@ -47,11 +50,13 @@ class Completion:
     """Residuals beyond this are outliers; infinite where none are looked for."""
     scale: float
     """Standard deviation of the kept elements' noise, with what outliers below the cut add."""
+    stuck: np.ndarray
+    """(n, P) values that repeat in a band as noise never does: impulses; NaN for none."""
 
     def to_arrays(self) -> dict[str, np.ndarray]:
         """Return it as arrays by name."""
         return {f"completion_{name}": np.asarray(getattr(self, name))
-                for name in ("directions", "mean", "cut", "scale")}  # fmt: skip
+                for name in ("directions", "mean", "cut", "scale", "stuck")}  # fmt: skip
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> Completion | None:
@@ -63,7 +68,13 @@ class Completion:
             np.asarray(arrays["completion_mean"]),
             float(arrays["completion_cut"]),
             float(arrays["completion_scale"]),
+            np.asarray(arrays["completion_stuck"]),
         )
+
+    def strong(self, mixing: np.ndarray | None = None) -> np.ndarray:
+        """Return (P, j + 1) orthonormal directions with the mean, times ``mixing`` (P, P)."""
+        both = np.column_stack([self.mean, self.directions])
+        return np.linalg.qr(both if mixing is None else mixing @ both)[0]
 
     def complete(self, y: np.ndarray, kept: np.ndarray, left: int) -> tuple[np.ndarray, np.ndarray]:
         """Return whole spectra (row, col, P), and which elements are their own.
@@ -77,6 +88,8 @@ class Completion:
         left
             Column of the scene that they start at: products of one shape round alike anywhere.
         """
+        for values in self.stuck:
+            kept = kept & (y != values)
         if np.isfinite(self.cut):
             fit = self._robust(y, kept, left)
             kept = kept & (np.abs(y - fit) <= self.cut)
@@ -129,20 +142,38 @@ def learn_completion(
     """
     every = blocks(shape[:2])
     chosen = every[:: max(-(-len(every) // MOST_BLOCKS), 1)]
-    parts = run(partial(_first_look, block, outliers), chosen)
-    found = _directions(parts, shape[2], LARGEST_CUT if outliers else np.inf)
+    stuck = _stuck(block, chosen, shape) if outliers else np.zeros((0, shape[2]))
+    parts = run(partial(_first_look, block, stuck, outliers), chosen)
+    found = replace(_directions(parts, shape[2]), stuck=stuck)
+    found = replace(found, cut=LARGEST_CUT if outliers else np.inf)
     for _ in range(ROUNDS):
         sums = run(partial(_look_again, block, found), chosen)
-        found = _directions([part[:3] for part in sums], shape[2], found.cut)
+        fresh = _directions([part[:3] for part in sums], shape[2])
+        found = replace(found, directions=fresh.directions, mean=fresh.mean)
         if outliers:
             size = np.concatenate([part[3] for part in sums])
             found = _with_cut(found, size)
     return found
 
 
-def _first_look(block: Block, outliers: bool, box: Box) -> tuple[np.ndarray, np.ndarray, int]:
+def _stuck(block: Block, chosen: list[Box], shape: tuple[int, int, int]) -> np.ndarray:
+    """Return (n, P) values that repeat in a band more often than noise can make them."""
+    pixels = []
+    for box in chosen:
+        y, kept = block(*box.slices)
+        pixels.append((y if kept is None else np.where(kept, y, np.nan)).reshape(-1, shape[2]))
+    every = max(sum(map(len, pixels)) // MOST_PIXELS, 1)
+    repeats = Repeats.find(np.concatenate(pixels)[::every])
+    return np.zeros((0, shape[2])) if repeats is None else repeats.beyond_chance()
+
+
+def _first_look(
+    block: Block, stuck: np.ndarray, outliers: bool, box: Box
+) -> tuple[np.ndarray, np.ndarray, int]:
     """Return Σ yyᵀ, Σ y and the pixels of a block, held to fences around their surroundings."""
     y, kept = block(*box.slices)
+    for values in stuck:
+        kept = (y != values) if kept is None else kept & (y != values)
     if kept is not None:
         means = np.where(kept, y, 0).sum(axis=(0, 1)) / np.maximum(kept.sum(axis=(0, 1)), 1)
         y = np.where(kept, y, means)
@@ -161,6 +192,8 @@ def _look_again(
     """Return the same of completed spectra, and the sizes of residuals of what is there."""
     y, kept = block(*box.slices)
     kept = np.ones(y.shape, dtype=bool) if kept is None else kept
+    for values in found.stuck:
+        kept = kept & (y != values)
     fit = found._robust(y, kept, box.left) if np.isfinite(found.cut) else y
     size = np.abs(y - fit)[kept].astype(np.float32)
     whole, own = found.complete(y, kept, box.left)
@@ -170,9 +203,7 @@ def _look_again(
     return flat.T @ flat, flat.sum(axis=0), len(flat), size
 
 
-def _directions(
-    parts: list[tuple[np.ndarray, np.ndarray, int]], bands: int, cut: float
-) -> Completion:
+def _directions(parts: list[tuple[np.ndarray, np.ndarray, int]], bands: int) -> Completion:
     """Return the directions whose power in a pixel exceeds that of its noise."""
     count = max(sum(part[2] for part in parts), 1)
     mean = np.sum([part[1] for part in parts], axis=0) / count
@@ -180,7 +211,7 @@ def _directions(
     values, vectors = np.linalg.eigh(total)
     floor = max(float(np.median(values)), 1.0)
     j = int(np.clip(np.count_nonzero(values > (1 + STRONG) * floor), 1, max(bands // 3, 1)))
-    return Completion(vectors[:, ::-1][:, :j].copy(), mean, cut, 1.0)
+    return Completion(vectors[:, ::-1][:, :j].copy(), mean, np.inf, 1.0, np.zeros((0, bands)))
 
 
 def _with_cut(found: Completion, size: np.ndarray) -> Completion:
@@ -190,4 +221,4 @@ def _with_cut(found: Completion, size: np.ndarray) -> Completion:
     slope = 1 - cut * density_at(size, cut, len(below))
     spread = float(np.mean(np.square(below, dtype=np.float64)))
     scale = max(np.sqrt(spread) / max(slope, SMALLEST_SLOPE), 1.0)
-    return Completion(found.directions, found.mean, cut, float(scale))
+    return replace(found, cut=cut, scale=float(scale))

@@ -15,8 +15,8 @@ from sigmacube.core.spatial.geometry import Block, Box, covering_box
 from sigmacube.core.spatial.smoothing import Plan, Run, Smoothed, first_round, second_round
 from sigmacube.core.spatial.views import View, shares
 
-__all__ = ["HALO", "Holes", "band_growth", "filled", "filling_boxes", "find_holes", "hidden_lines",
-           "imputed", "less_seen"]  # fmt: skip
+__all__ = ["HALO", "Holes", "band_growth", "filled", "filled_power", "filling_boxes",
+           "find_holes", "hidden_lines", "imputed", "less_seen"]  # fmt: skip
 
 # Sides of the surroundings that a first guess is taken from, the smallest first.
 AROUND = (5, 21)
@@ -64,6 +64,14 @@ class Holes:
         number[self.where] = np.arange(len(self.unseen))
         mine = number[inside]
         return Holes(self.where[inside], self.unseen[mine[mine >= 0]], self.share[inside])
+
+
+def filled_power(share: np.ndarray) -> np.ndarray:
+    """Return the mean square of z − ẑ per direction where a share α of a pixel was observed.
+
+    The residual BᵀΩ(y − ẑBᵀ) has α, and z̃ in `Holes.fill` takes it (1 + δ)/(α + δ) times.
+    """
+    return share * np.square((1 + TRUST) / (share + TRUST))
 
 
 def find_holes(kept: np.ndarray, basis: np.ndarray) -> Holes:

@@ -14,6 +14,7 @@ from sigmacube.core.spatial.missing import (
     Holes,
     band_growth,
     filled,
+    filled_power,
     filling_boxes,
     find_holes,
     less_seen,
@@ -170,7 +171,7 @@ def _shares(
     bands, k = model.basis.shape
     claim = claimed(views, core, model.risk.gain)
     seen = np.ones(core.shape) if kept is None else kept.mean(axis=2)
-    freedom = np.maximum(k * seen - claim, 0.5)
+    freedom = np.maximum(k * filled_power(seen) - claim, 0.5)
     scale, square = model.residual_scale[0], np.sum(inside**2, axis=2)
     f_in, odd = given_back(square, freedom, scale, shrink=False)
     doubted = doubt(square, freedom, scale) * (1 - f_in) / k

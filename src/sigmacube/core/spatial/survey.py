@@ -91,6 +91,7 @@ def survey(
     windows: tuple[tuple[int, int], ...] = ((20, 5), (8, 2)),
     run: Run,
     white_in_space: bool = False,
+    directions: np.ndarray | None = None,
 ) -> SpatialModel:
     """Learn what the whole scene knows.
 
@@ -106,6 +107,9 @@ def survey(
         ``run(function, items)``, a map that may run in parallel and keeps the order.
     white_in_space
         True where the noise is known to be independent between pixels; else N(f) is estimated.
+    directions
+        (P, j) strong directions that missing elements are filled by at first, see `completing`;
+        found from pairs of bands if not given, which many missing elements make too noisy.
 
     Returns
     -------
@@ -114,8 +118,9 @@ def survey(
     sizes = window_sizes(shape[:2], windows)
     total, count, share = gram(block, shape, run)
     missing = share < 1 or count < shape[0] * shape[1]
+    filling = strong(total, count) if directions is None else directions
     if missing:
-        block, total, directions = _completed(block, shape, total, count, run)
+        block, total, filling = _completed(block, shape, filling, run)
     powers = tuple(np.ones(w.side) for w in sizes)
     if not white_in_space:
         powers = noise_power(block, shape, total, count, sizes, run)
@@ -125,7 +130,7 @@ def survey(
     basis = rare(block, shape, basis, run, rise)
     basis, strength, noise = strengths(basis, total, count)
     if missing:
-        seen = np.sum((directions.T @ basis) ** 2, axis=0)
+        seen = np.sum((filling.T @ basis) ** 2, axis=0)
         noise = noise * (1 + (1 / max(share, 0.5) - 1) * seen)
     edges = np.array([coloured_edge(power, basis.shape[1]) for power in powers])
     trials = _trials(block, shape, windows, basis, powers, edges, noise, run, share < 1)
@@ -148,14 +153,13 @@ def survey(
 
 
 def _completed(
-    block: Block, shape: tuple[int, int, int], total: np.ndarray, count: float, run: Run
+    block: Block, shape: tuple[int, int, int], directions: np.ndarray, run: Run
 ) -> tuple[Block, np.ndarray, np.ndarray]:
     """Return the scene with missing elements imputed, the sum of y yᵀ of it, and strong directions.
 
     Sums over pairs of bands that were both seen scatter by the signal, not by the noise: twice they
     are replaced by those of imputed data.
     """
-    directions = strong(total, count)
     for _ in range(2):
         total, count, _ = gram(imputed(block, directions), shape, run)
         directions = strong(total, count)

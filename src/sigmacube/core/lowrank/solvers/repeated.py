@@ -89,10 +89,14 @@ class Repeats:
         """
         return self.counts > FEWEST - 0.5 + 2 * self.chance + 6 * np.sqrt(self.chance)
 
+    def beyond_chance(self) -> np.ndarray:
+        """Return (k, bands) the values that repeat more often than noise can make them, or NaN."""
+        return np.where(self._beyond_chance, self.values, np.nan)
+
     def certain(self, patch: np.ndarray) -> np.ndarray:
         """Return the elements whose value repeats more often than noise can make it."""
         repeated = np.zeros(patch.shape, dtype=bool)
-        for value in np.where(self._beyond_chance, self.values, np.nan):
+        for value in self.beyond_chance():
             repeated |= patch == value
         return repeated
 
