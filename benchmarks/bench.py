@@ -31,6 +31,7 @@ from sigmacube.survey import settle_noise
 
 DATA = Path(__file__).resolve().parents[1].parent / "shared" / "data"
 INDEX = "(b842 - b665) / (b842 + b665)"
+PRIOR = "spatial"
 SCENES = ("aviris", "enmap", "pavia", "simulated")
 #: Steps that are compared with denoising: name, what it is divided by, and the goal.
 GOALS = {
@@ -131,18 +132,18 @@ def bench(cube: sc.Cube, rounds: int, first: Path | None, *, robust: bool) -> di
               flush=True)  # fmt: skip
         return made
 
-    sc.denoise(cube.values[:24, :24], 1.0, workers=1)  # what is loaded on first use
+    sc.denoise(cube.values[:24, :24], 1.0, prior=PRIOR, workers=1)  # what is loaded on first use
     step("svd loop", lambda: svd_loop(cube), 1)
     seconds["svd loop"] = scaled(seconds["svd loop"], cube)
-    result = step("denoise", lambda: sc.denoise(cube, workers=1))
-    step("denoise, two workers", lambda: sc.denoise(cube, workers=2))
+    result = step("denoise", lambda: sc.denoise(cube, prior=PRIOR, workers=1))
+    step("denoise, two workers", lambda: sc.denoise(cube, prior=PRIOR, workers=2))
     noise = given_noise(result)
-    step("noise", lambda: settle_noise(cube, None, Settings()), rounds)
-    step("no sigma", lambda: sc.denoise(cube, noise, workers=1, uncertainty=False))
-    step("noise given", lambda: sc.denoise(cube, noise, workers=1))
+    step("noise", lambda: settle_noise(cube, None, Settings(prior=PRIOR)), rounds)
+    step("no sigma", lambda: sc.denoise(cube, noise, prior=PRIOR, workers=1, uncertainty=False))
+    step("noise given", lambda: sc.denoise(cube, noise, prior=PRIOR, workers=1))
     steps_on_result(step, cube, result, noise)
     if robust:
-        step("robust", lambda: sc.denoise(cube, workers=1, solver="robust"), 1)
+        step("robust", lambda: sc.denoise(cube, prior=PRIOR, workers=1, solver="robust"), 1)
     if first is not None:
         seconds |= first_release(cube, first, robust=robust)
     return {
@@ -159,7 +160,7 @@ def steps_on_result(step: Any, cube: sc.Cube, result: Any, noise: Any) -> None:
     step("index", lambda: sc.products.index(result, INDEX, tolerance=1e6, workers=1))
     step("5×5 means", lambda: sc.products.aggregate(result, 5, workers=1))
     step("16 regions", lambda: sc.products.region_means(result, quarters(cube.shape), workers=1))
-    step("hold-out", lambda: sc.holdout(cube, noise=noise, workers=1), 1)
+    step("hold-out", lambda: sc.holdout(cube, noise=noise, prior=PRIOR, workers=1), 1)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "a.nc")
         step("saving", lambda: result.save(path, overwrite=True))

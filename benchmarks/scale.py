@@ -23,7 +23,7 @@ import numpy as np
 import sigmacube as sc
 from pages import markdown, put_tables
 
-TABLES = ("rates", "memory", "time", "workers", "products")
+TABLES = ("rates", "small", "memory", "time", "workers", "products")
 GOALS = {
     "peak memory": "<= 1.15",
     "time per pixel": "<= 0.10",
@@ -57,6 +57,8 @@ def main() -> None:
         folder = Path(name)
         if "rates" in options.only:
             rate_table(figures)
+        if "small" in options.only:
+            small_table(folder, figures)
         if "memory" in options.only:
             memory_table(folder, options.memory, options.sizes, figures)
         if "time" in options.only:
@@ -82,6 +84,21 @@ def rate_table(figures: dict[str, float]) -> None:
             times.append((time.process_time() - begin) / ranks.size)
         report(figures, f"ms per window, {bands} bands ({sensor})", 1e3 * statistics.median(times),
                f"rank {ranks.mean():.1f}")  # fmt: skip
+
+
+def small_table(folder: Path, figures: dict[str, float]) -> None:
+    """Peak memory of scenes of few columns or few rows, in as little memory as is allowed."""
+    for shape, kind in (((435, 580, 200), np.int16), ((2000, 60, 224), np.float32)):
+        scene = sc.synthetic.scene(shape, rng=0).values
+        noisy = 5000 * (scene + np.random.default_rng(1).normal(scale=0.02, size=shape))
+        np.save(folder / "cube.npy", np.round(noisy).astype(kind))
+        for prior in ("spatial", None):
+            options = {"source": str(folder / "cube.npy"), "output": str(folder / "out.zarr"),
+                       "memory": "300MB", "prior": prior, "overwrite": True}  # fmt: skip
+            used, (seconds, _) = watched(folder / "cube.npy", CHILD, options)
+            sides = f"{'×'.join(map(str, shape))} {np.dtype(kind)}"
+            report(figures, f"peak memory / --memory 300MB, {sides}, prior {prior}",
+                   used / 3e8, f"{seconds:.0f} s")  # fmt: skip
 
 
 def memory_table(folder: Path, memory: str, sizes: list[float], figures: dict[str, float]) -> None:
@@ -152,9 +169,9 @@ def product_table(folder: Path, memory: str, size: float, figures: dict[str, flo
     check = {"source": str(path), "noise": NOISE, "window": WINDOW, "step": STEP,
              "reading": {"data": str(folder / "cube.npy")}}  # fmt: skip
     works = {
-        "product, index": ("scale.products", "product_file", {**stored, "index": INDEX}),
-        "product, aggregate 5": ("scale.products", "product_file", {**stored, "aggregate": 5}),
-        "validate": ("holdout_tiles", "holdout_file", check),
+        "product, index": ("tiles.products", "product_file", {**stored, "index": INDEX}),
+        "product, aggregate 5": ("tiles.products", "product_file", {**stored, "aggregate": 5}),
+        "validate": ("check.holdout_file", "holdout_file", check),
     }
     for work, (module, function, options) in works.items():
         script = f"import json, sys\nfrom sigmacube.{module} import {function}\n"

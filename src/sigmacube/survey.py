@@ -8,6 +8,7 @@ blocks in its light: validity settled, bands without data set aside, noise known
 
 from __future__ import annotations
 
+import hashlib
 import json
 import warnings
 from collections.abc import Iterator, Mapping
@@ -43,13 +44,13 @@ __all__ = [
     "strips",
 ]
 
-# Elements that are looked at together when the whole scene is streamed: 32 MB of float64.
-STREAMED = 4_000_000
+# Elements that are looked at together when the whole scene is streamed: 8 MB of float64.
+STREAMED = 1_000_000
 # Noise is estimated on the whole scene up to so many pixels along a side, and beyond that on a
-# mosaic of 4 × 4 regions: any estimator then works in bounded memory, with 57,600 spectra. Sides
+# mosaic of 5 × 5 regions: any estimator then works in bounded memory, with 40,000 spectra. Sides
 # of regions are multiples of the windows that estimators look at.
-MOSAIC = 240
-REGIONS = 4
+MOSAIC = 200
+REGIONS = 5
 # Rows that are whitened at a time.
 STRIP = 8
 # Pixels around one that the size of its noise is taken from, to each side, if they are like it: so
@@ -172,6 +173,7 @@ class Survey:
             known.append(advice)
         return asked | {
             "caveats": known,
+            "scene": self.presence.fingerprint,
             "window": list(self.grid.window),
             "step": [axis.step for axis in axes],
             "noise_source": self.settled.source,
@@ -281,6 +283,12 @@ class Presence:
     def incomplete(self) -> bool:
         """Whether valid pixels miss values in bands that hold data."""
         return self.fewest < int(np.count_nonzero(self.low <= self.high))
+
+    @property
+    def fingerprint(self) -> str:
+        """Tell scenes apart: a short hash of the range of every band."""
+        ranges = np.stack([self.low, self.high]).astype(np.float32)
+        return hashlib.sha256(ranges.tobytes()).hexdigest()[:12]
 
     def to_arrays(self) -> dict[str, Any]:
         """Return it as arrays."""
@@ -576,7 +584,7 @@ def noise_sample(source: Source) -> tuple[np.ndarray, np.ndarray | None]:
 
 
 def _regions(length: int, looked: int) -> list[slice]:
-    """Return four parts of an axis of ``looked`` pixels in all; the whole axis if it is shorter."""
+    """Return five parts of an axis of ``looked`` pixels in all; the whole axis if it is shorter."""
     side = looked // REGIONS // (MOSAIC // REGIONS) * (MOSAIC // REGIONS)
     if length <= looked:
         return [slice(0, length)]
