@@ -16,6 +16,7 @@ ROOT = Path(__file__).resolve().parents[1]
         ("robust", ("coverage", 0, "coverage")),
         ("noise", ("real scenes", 1, "hidden_95")),
         ("scale", ("1 worker / 2 workers, threads",)),
+        ("honesty", ("cases", "sharp | white", "covered_95")),
     ],
 )
 def test_page_agrees_with_the_figures(name, where, load_benchmark, tmp_path):

@@ -8,6 +8,7 @@ blocks in its light: validity settled, bands without data set aside, noise known
 
 from __future__ import annotations
 
+import hashlib
 import json
 import warnings
 from collections.abc import Iterator, Mapping
@@ -172,6 +173,7 @@ class Survey:
             known.append(advice)
         return asked | {
             "caveats": known,
+            "scene": self.presence.fingerprint,
             "window": list(self.grid.window),
             "step": [axis.step for axis in axes],
             "noise_source": self.settled.source,
@@ -281,6 +283,15 @@ class Presence:
     def incomplete(self) -> bool:
         """Whether valid pixels miss values in bands that hold data."""
         return self.fewest < int(np.count_nonzero(self.low <= self.high))
+
+    @property
+    def fingerprint(self) -> str:
+        """Tell scenes apart: a short hash of the range of every band."""
+        with np.errstate(
+            over="ignore", under="ignore"
+        ):  # what is too large is told apart by others
+            ranges = np.stack([self.low, self.high]).astype(np.float32)
+        return hashlib.sha256(ranges.tobytes()).hexdigest()[:12]
 
     def to_arrays(self) -> dict[str, Any]:
         """Return it as arrays."""

@@ -117,6 +117,8 @@ class Holdout(Card):
     """What it means, in one or two plain sentences."""
     wavelengths: np.ndarray | None = None
     """(band,) band centres in nm."""
+    scene: str = ""
+    """What tells the scene from others, as in the settings of its results."""
     beyond_scaling: bool = False
     """Whether something is wrong that no factor on σ can mend."""
 
@@ -262,7 +264,8 @@ def compare(
             progress(number + 1, len(places))
 
     run_tiles(compare_one, range(len(places)), Execution(), told)
-    return found.concluded(survey, survey.known() | _kept_noise(whole, survey))
+    check = found.concluded(survey, survey.known() | _kept_noise(whole, survey))
+    return replace(check, scene=presence.fingerprint)
 
 
 def _kept_noise(source: Source, survey: Survey) -> dict[str, Any]:

@@ -21,11 +21,14 @@ GOOD_TRUTH = 0.93
 # Where bands share noise, hidden elements share it with the estimate: more may lie inside, at 95
 # and at 50 %, than σ deserves.
 TOLERATED = (0.985, 0.6)
-# Ratio of z between brightness classes, and scatter of z between bands beyond sampling, that point
-# at the noise model.
-UNEVEN_LIGHT, UNEVEN_BANDS = 1.15, 0.1
-# Correlation of neighbours in what was removed that sampling and stripes can leave.
-CHANCE_LAG = 0.02
+# Ratio of z between brightness classes, and scatter of 95 % coverage between bands beyond sampling,
+# that point at the noise model.
+UNEVEN_LIGHT, UNEVEN_BANDS = 1.15, 0.03
+# Correlation of neighbours in what was removed that sampling and stripes can leave, and how well
+# that of the noise itself is known.
+CHANCE_LAG, UNSURE_LAG = 0.02, 0.25
+# Offsets of lines, over the noise, beyond which what is left of them is known too badly.
+LARGE_OFFSETS = 1.0
 # Elements that a verdict needs, and σ over the noise that no estimate reaches.
 FEWEST, NO_SIGMA = 500, 1e-6
 
@@ -47,7 +50,8 @@ def predicted(facts: Mapping[str, Any]) -> dict[float, float]:
     the correlation of neighbours in what was removed, intervals of level p hold the truth with
     probability 2Φ(z_p / √(1 + b²/σ²)) − 1.
     """
-    lost = max(facts["removed_lag1"] - max(facts["noise_lag1"], 0.0) - CHANCE_LAG, 0.0)
+    own = max(facts["noise_lag1"], 0.0)
+    lost = max(facts["removed_lag1"] - own - CHANCE_LAG - UNSURE_LAG * own, 0.0)
     grown = np.sqrt(1 + lost / max(facts["sigma"], 1e-3) ** 2) * max(facts["z_std"], 1e-6)
     return {p: float(2 * ndtr(half_width(p) / grown) - 1) for p in LEVELS}
 
@@ -83,6 +87,11 @@ def _faults(facts: Mapping[str, Any]) -> Iterator[Fault]:
     yield from _uneven(facts)
     yield from _level(facts)
     yield from _lost(facts)
+    if facts["known"].get("shared_doubtful"):
+        yield Fault(
+            "but this scene cannot tell texture from noise that all bands of a pixel share",
+            "Trust them if the instrument has none; else give its covariance as noise",
+        )
 
 
 def _untested(facts: Mapping[str, Any]) -> Iterator[Fault]:
@@ -130,6 +139,13 @@ def _known(facts: Mapping[str, Any]) -> Iterator[Fault]:
             "white in space",
             "Leave the noise to be estimated (noise=None), which looks for it",
         )
+    if "offsets" in known and known["offsets"][1] > LARGE_OFFSETS:
+        lines, size = known["offsets"]
+        yield Fault(
+            f"but {lines} carry offsets of {size:.2g} times the noise, and what is left of them is "
+            "known too badly",
+            "Take them out by the instrument's own calibration first",
+        )
     if known.get("prior") is None and facts["noise_lag1"] > 0.05:
         yield Fault(
             "but the noise is correlated between neighbouring pixels (lag-1 "
@@ -142,9 +158,9 @@ def _uneven(facts: Mapping[str, Any]) -> Iterator[Fault]:
     """Yield where the noise is not as assumed."""
     estimated = facts["noise_source"] != "given"
     factors = facts["band_factors"][np.isfinite(facts["band_factors"])]
-    sampling = len(factors) / (2 * max(facts["n_elements"], 1))
-    scatter = np.var(factors) / np.mean(factors) ** 2 if len(factors) > 1 else 0.0
-    if scatter - sampling > UNEVEN_BANDS**2:
+    known = np.isfinite(facts["band_coverage"])
+    cover, error = facts["band_coverage"][known], facts["band_coverage_error"][known]
+    if len(cover) > 1 and np.var(cover) - np.mean(error**2) > UNEVEN_BANDS**2:
         low, high = np.percentile(factors, (5, 95))
         step = "Use calibrate=True" if estimated else "Leave the noise to be estimated"
         yield Fault(

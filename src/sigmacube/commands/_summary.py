@@ -28,6 +28,8 @@ class Summary:
     figures: Figures
     ranks: np.ndarray
     residual_ratio: np.ndarray
+    caveats: tuple[str, ...] = ()
+    """What σ does not hold on this scene."""
 
     @classmethod
     def of_result(cls, result: DenoisedCube) -> Summary:
@@ -39,7 +41,10 @@ class Summary:
         std = None if result.std is None else np.asarray(result.std)
         source = result.settings.get("noise_source")
         figures = gathered([tile_figures(estimate, std, levels, rejected)])
-        return cls(_median(levels[seen]), source, figures, result.ranks, result.residual_ratio)
+        return cls(
+            _median(levels[seen]), source, figures, result.ranks, result.residual_ratio,
+            tuple(result.caveats),
+        )  # fmt: skip
 
     @classmethod
     def of_outcome(cls, outcome: Outcome) -> Summary | None:
@@ -51,7 +56,7 @@ class Summary:
         levels = levels if levels.ndim == 0 or outcome.bands is None else levels[outcome.bands]
         return cls(
             _median(levels), outcome.noise_source, outcome.figures, outcome.ranks,
-            outcome.residual_ratio,
+            outcome.residual_ratio, outcome.caveats,
         )  # fmt: skip
 
     def rows(self) -> Iterator[tuple[str, str]]:
@@ -77,7 +82,8 @@ class Summary:
         yield "model fits", text
 
     def notes(self) -> Iterator[str]:
-        """Yield what is wrong with the noise, if anything is."""
+        """Yield what σ does not hold, and what is wrong with the noise, if anything is."""
+        yield from self.caveats
         above, below = self._misfit()
         if above > 0.1:
             yield (

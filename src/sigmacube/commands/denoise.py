@@ -127,11 +127,9 @@ def _check(source: str, output: str, options: dict[str, Any]) -> None:
             raise FileNotFoundError(f"{options['mask']}: no such file.")
     if options["calibrate"] and not options["uncertainty"]:
         raise ValueError("--calibrate scales sigma; it does not go with --no-uncertainty.")
-    if options["keep_factors"] and options["ortho"]:
-        raise ValueError(
-            "--keep-factors keeps what is about pixels of the scene; not with --ortho."
-        )
     if options["keep_factors"]:
+        if options["ortho"]:
+            raise ValueError("--keep-factors is about pixels of the scene; not with --ortho.")
         if not options["uncertainty"]:
             raise ValueError("--keep-factors keeps what sigma rests on; not with --no-uncertainty.")
         io.check_keeps_factors("standard_output.nc" if output == "-" else output)
@@ -225,7 +223,5 @@ def _summary(result: DenoisedCube, output: str, seconds: tuple[float, float]) ->
         ],
         err=output == "-",
     )  # fmt: skip
-    if "advice" in result.settings:
-        note(str(result.settings["advice"]))
     for text in summary.notes():
         note(text)

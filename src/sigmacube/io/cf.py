@@ -176,6 +176,8 @@ def _global_attributes(result: DenoisedCube, dims: _Dims, name: str) -> dict[str
         "sigmacube_variable": name,
         "sigmacube_axes": f"{dims.row} {dims.col} {dims.band}",
     }
+    if result.caveats:
+        attrs["comment"] = "What sigma does not hold: " + " ".join(result.caveats)
     if "xarray" in metadata:
         attrs["sigmacube_labels"] = "of the input"
     if metadata.get("acquisition_time"):

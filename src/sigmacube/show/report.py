@@ -22,7 +22,6 @@ from sigmacube.io.source import Source
 from sigmacube.io.untrusted import check_plain
 from sigmacube.show import plots
 from sigmacube.show.key_figures import (
-    caveats_of,
     data_uri,
     key_figures,
     relative_std,
@@ -101,6 +100,7 @@ def write_report(
     check_output([out], overwrite=overwrite)
     achieved = _coverage(calibration)
     with open_result(result) as source:
+        _check_scene(calibration, source)
         before = None if observed is None else open_observed(observed, source)
         if before is None and isinstance(result, str | Path):
             before = find_observed(result, source)
@@ -133,6 +133,19 @@ def _coverage(given: Any) -> dict[float, float] | None:
             'such as {"0.95": 0.948}.'
         )
     return shares
+
+
+def _check_scene(given: Any, source: ResultFile) -> None:
+    """Refuse the check of another scene, where both say which one it was."""
+    if isinstance(given, str | Path):
+        given = json.loads(Path(given).read_text(encoding="utf-8"))
+    theirs = given.get("scene") if isinstance(given, Mapping) else getattr(given, "scene", None)
+    ours = source.about.settings.get("scene")
+    if theirs and ours and theirs != ours:
+        raise ValueError(
+            f"Invalid calibration: it is a check of another scene ({theirs}). It must be one of "
+            f"{source.name} ({ours})."
+        )
 
 
 class _Page:
@@ -183,7 +196,7 @@ class _Page:
 
     def _caveats(self) -> str:
         """Return what σ does not hold on this scene, before everything else."""
-        told = "".join(f"<li>{escape(text)}</li>" for text in caveats_of(self.source.about))
+        told = "".join(f"<li>{escape(text)}</li>" for text in self.source.about.caveats)
         if not told:
             return ""
         return f"<div class=caveats><b>What σ does not hold here</b><ul>{told}</ul></div>"

@@ -67,6 +67,8 @@ class Outcome:
     """Size of the window factors before compression, where they were kept."""
     bands: np.ndarray | None = None
     """Indices of the bands that hold data."""
+    caveats: tuple[str, ...] = ()
+    """What σ does not hold on this scene."""
     figures: Figures | None = None
     """σ, gaps and outliers, for a summary."""
 
@@ -211,6 +213,7 @@ def _outcome(job: Job, output: str, computed: int) -> Outcome:
         maps["residual_ratio"],
         kept,
         job.survey.bands,
+        tuple(job.survey.record()["caveats"]),
         gathered(records.values()),
     )
 

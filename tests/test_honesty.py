@@ -1,0 +1,130 @@
+"""What a scene tells of its own noise is kept in σ or in the caveats, and shown everywhere."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import sigmacube as sc
+from sigmacube.noise.band_correlation import correlation_matrix
+from sigmacube.noise.estimation import estimate_noise
+from sigmacube.noise.whole_spectra import whole_spectra
+from sigmacube.synthetic import smooth_fields
+
+STD = 0.03
+
+
+@pytest.fixture(scope="module")
+def truth() -> np.ndarray:
+    return smooth_fields((48, 44, 40), rng=3)
+
+
+def observed(truth: np.ndarray, seed: int = 1) -> np.ndarray:
+    return truth + STD * np.random.default_rng(seed).standard_normal(truth.shape)
+
+
+def covered(result: sc.DenoisedCube, truth: np.ndarray) -> float:
+    return float(np.mean(np.abs(result.estimate - truth) <= 1.96 * result.std))
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_offsets_of_lines_are_taken_out(truth: np.ndarray, axis: int) -> None:
+    rng = np.random.default_rng(4)
+    offsets = np.expand_dims(STD * rng.standard_normal((truth.shape[axis], 40)), 1 - axis)
+    result = sc.denoise(observed(truth) + offsets)
+    assert ("Rows", "Columns")[axis] in result.caveats[0]
+    kept = np.sqrt(np.mean((result.estimate - truth) ** 2))
+    assert kept < 0.5 * STD
+    assert covered(result, truth) > 0.85
+    # Control: σ that knows nothing of offsets.
+    plain = sc.denoise(observed(truth))
+    assert covered(plain, truth) > 0.9
+    assert np.mean(np.abs(result.estimate - truth) <= 1.96 * plain.std) < 0.8
+    assert plain.caveats == []
+
+
+def test_noise_that_bands_share_counts_as_noise(truth: np.ndarray) -> None:
+    shift = 2 * STD * np.random.default_rng(5).standard_normal((*truth.shape[:2], 1))
+    noisy = observed(truth) + shift
+    result = sc.denoise(noisy)
+    assert np.sqrt(np.diag(result.noise)) == pytest.approx(np.sqrt(5) * STD, rel=0.2)
+    assert any("share noise" in sentence for sentence in result.caveats)
+    assert covered(result, truth) > 0.9
+    # Control: told of independent bands alone, it is kept as signal, and the check says so.
+    wrong = sc.denoise(noisy, STD)
+    assert covered(wrong, truth) < 0.6
+    check = sc.holdout(noisy, result=wrong)
+    assert not check.trusted
+    assert "kept as signal" in check.verdict
+
+
+def test_gaps_do_not_change_the_noise(truth: np.ndarray) -> None:
+    noisy = observed(truth)
+    noisy[np.random.default_rng(6).random(truth.shape) < 0.2] = np.nan
+    whole, mask = whole_spectra(noisy, None)
+    assert np.median(estimate_noise(whole, mask=mask)) == pytest.approx(STD, rel=0.05)
+
+
+def test_correlation_goes_on_beyond_the_last_lag() -> None:
+    positions = np.arange(60)
+    made = correlation_matrix(0.95 ** np.arange(9), positions)
+    assert made[0, 30] == pytest.approx(0.95**30, abs=0.05)
+    short = correlation_matrix(0.5 ** np.arange(9), positions)
+    assert abs(short[0, 30]) < 0.01
+
+
+@pytest.mark.parametrize(
+    ("spoil", "word"),
+    [
+        (lambda y: np.clip(y, *np.quantile(y, (0.1, 0.9))), "clipped"),
+        (lambda y: np.round(y / (3 * STD)) * 3 * STD, "rounded"),
+        (lambda y: np.where(np.random.default_rng(7).random(y.shape) < 0.01, 1.0, y), "robust"),
+    ],
+)
+def test_what_sigma_does_not_hold_is_said_and_not_trusted(truth, spoil, word) -> None:
+    noisy = spoil(observed(truth))
+    result = sc.denoise(noisy)
+    assert any(word in sentence for sentence in result.caveats)
+    assert not sc.holdout(noisy, result=result).trusted
+
+
+def test_caveats_are_kept_in_files_and_shown(truth: np.ndarray, tmp_path: Path) -> None:
+    noisy = observed(truth)
+    noisy[..., 3] = 0.0
+    result = sc.denoise(noisy)
+    assert result.caveats == ["1 band has one value only and counts as not measured."]
+    assert result.caveats[0] in " ".join(repr(result).split())
+    assert result.caveats[0] in result._repr_html_()
+    for suffix in (".nc", ".hdr", ".tif"):
+        kept = sc.read_result(result.save(tmp_path / f"out{suffix}"))
+        assert kept.caveats == result.caveats
+
+
+def test_a_check_of_another_scene_is_refused(truth: np.ndarray, tmp_path: Path) -> None:
+    from sigmacube.show.report import write_report
+
+    noisy = observed(truth)[:24, :24]
+    result = sc.denoise(noisy, STD)
+    result.save(tmp_path / "out.nc")
+    for seed, same in ((1, True), (2, False)):
+        other = observed(truth, seed)[:24, :24]
+        path = tmp_path / "check.json"
+        sc.holdout(other, noise=STD).to_json(path)
+        assert (json.loads(path.read_text())["scene"] == result.settings["scene"]) is same
+        if same:
+            write_report(tmp_path / "out.nc", tmp_path / "page.html", calibration=path)
+        else:
+            with pytest.raises(ValueError, match="another scene"):
+                write_report(tmp_path / "out.nc", tmp_path / "no.html", calibration=path)
+
+
+def test_too_little_to_tell_is_never_trusted(truth: np.ndarray) -> None:
+    few = sc.holdout(observed(truth)[..., ::10], share=0.2)
+    assert not few.trusted
+    assert "bands are too few" in few.verdict
+    small = sc.holdout(observed(truth)[:10, :10, :20], noise=STD)
+    assert not small.trusted
+    assert "too few to tell" in small.verdict
