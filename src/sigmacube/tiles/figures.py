@@ -11,6 +11,8 @@ __all__ = ["Figures", "gathered", "tile_figures"]
 
 #: Quantiles that a tile keeps of its σ: the median of all tiles follows from them.
 SHARES = np.linspace(0, 1, 129)
+#: Values of a tile that they are taken from, about.
+LOOKED_AT = 400_000
 
 
 @dataclass(frozen=True)
@@ -45,9 +47,7 @@ def tile_figures(
     known = np.isfinite(estimate)
     found = {"known": np.array([np.count_nonzero(known), estimate.size])}
     if std is not None and known.any():
-        with np.errstate(divide="ignore", invalid="ignore"):
-            over = (std / noise_std)[known]
-        found["sigma"] = np.stack([_quantiles(std[known]), _quantiles(over)])
+        found["sigma"] = _sigma(std, noise_std, known)
     if left_out is not None:
         pixels = left_out.shape[0] * left_out.shape[1]
         found["aside_bands"] = np.append(np.count_nonzero(left_out, axis=(0, 1)), pixels)
@@ -86,10 +86,16 @@ def gathered(records: Iterable[Mapping[str, np.ndarray]]) -> Figures:
     return Figures(float(sigma), float(share), float(known / max(size, 1)), aside)
 
 
-def _quantiles(values: np.ndarray) -> np.ndarray:
-    """Return quantiles of the known values; of every n-th where they are very many."""
-    values = values[:: max(values.size // 2_000_000, 1)]
-    return np.asarray(np.nanquantile(values, SHARES), dtype=np.float64)
+def _sigma(std: np.ndarray, noise_std: np.ndarray, known: np.ndarray) -> np.ndarray:
+    """Return (2, n) quantiles of σ and of σ over the noise, from some pixels of a large tile."""
+    every = int(np.ceil(np.sqrt(std.size / LOOKED_AT)))
+    here = (slice(None, None, every), slice(None, None, every))
+    if not known[here].any():
+        here = (slice(None), slice(None))
+    part = np.where(known[here], std[here], np.nan)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        over = part / (noise_std if noise_std.ndim == 1 else noise_std[here])
+        return np.stack([np.nanquantile(part, SHARES), np.nanquantile(over, SHARES)])
 
 
 def _weighted_median(values: np.ndarray, weights: np.ndarray) -> float:
