@@ -287,7 +287,10 @@ class Presence:
     @property
     def fingerprint(self) -> str:
         """Tell scenes apart: a short hash of the range of every band."""
-        ranges = np.stack([self.low, self.high]).astype(np.float32)
+        with np.errstate(
+            over="ignore", under="ignore"
+        ):  # what is too large is told apart by others
+            ranges = np.stack([self.low, self.high]).astype(np.float32)
         return hashlib.sha256(ranges.tobytes()).hexdigest()[:12]
 
     def to_arrays(self) -> dict[str, Any]:

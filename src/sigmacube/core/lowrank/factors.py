@@ -240,7 +240,8 @@ class Factors:
         """(I, K, J, rank) d over the noise level of the matrix that was decomposed."""
         if self.selection is None:
             return self.singular_values
-        return self.singular_values / self.selection.level[..., None]
+        # A window that kept nothing has no level, and no component either.
+        return self.singular_values / np.maximum(self.selection.level, 1e-150)[..., None]
 
     @cached_property
     def is_signal(self) -> np.ndarray:
