@@ -288,9 +288,7 @@ class Presence:
     @property
     def fingerprint(self) -> str:
         """Tell scenes apart: a short hash of the range of every band."""
-        with np.errstate(
-            over="ignore", under="ignore"
-        ):  # what is too large is told apart by others
+        with np.errstate(over="ignore"):  # beyond single precision other bands tell
             ranges = np.stack([self.low, self.high]).astype(np.float32)
         return hashlib.sha256(ranges.tobytes()).hexdigest()[:12]
 
