@@ -186,6 +186,7 @@ class Survey:
         facts = dict(self.settled.description) | {
             "bands": len(self.bands),
             "correlated": not self.model.is_diagonal,
+            "grows_with_signal": self.signal_noise is not None,
             "prior": self.settings.prior,
             "solver": self.settings.solver,
             "source": self.settled.source,
