@@ -84,7 +84,7 @@ def _run(folder: Path, place: Path, words: list[str], limit: int | None = None) 
             code = end.code if isinstance(end.code, int) else 0
         finally:
             os._exit(code)
-    end = time.monotonic() + 40
+    end = time.monotonic() + 300
     while time.monotonic() < end:
         done, status = os.waitpid(child, os.WNOHANG)
         if done:

@@ -137,7 +137,7 @@ def _run(
     child = os.fork()
     if child == 0:
         _in_child(folder, words, fault)
-    end = time.monotonic() + (60.0 if seconds is None else seconds)
+    end = time.monotonic() + (300.0 if seconds is None else seconds)
     while time.monotonic() < end:
         done, status = os.waitpid(child, os.WNOHANG)
         if done:

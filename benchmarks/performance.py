@@ -51,7 +51,8 @@ def main() -> None:
     options.json.write_text(json.dumps(known, indent=1) + "\n")
     if "plots" in options.only:
         draw_growth(known["growth"])
-        draw_memory(known["memory"])
+        if "memory" in known:
+            draw_memory(known["memory"])
         bench = RESULTS / "bench.json"
         if bench.exists():
             draw_steps(json.loads(bench.read_text()))
@@ -108,13 +109,13 @@ def memory() -> list[list[Any]]:
     return [json.loads(line) for line in ran.stdout.splitlines() if line.startswith("[")]
 
 
-def figure(columns: int, rows: int = 1) -> Any:
+def figure(columns: int, width: float = 3.1) -> Any:
     import matplotlib as mpl
 
     mpl.use("Agg")
     import matplotlib.pyplot as plt
 
-    return plt.subplots(rows, columns, figsize=(3.1 * columns, 2.9 * rows), layout="constrained")
+    return plt.subplots(1, columns, figsize=(width * columns, 3.2), layout="constrained")
 
 
 def draw_growth(found: dict[str, list[list[float]]]) -> None:
@@ -148,10 +149,10 @@ def draw_memory(rows: list[list[Any]]) -> None:
 
 def draw_steps(every: dict[str, Any]) -> None:
     """Draw where the time goes, and what others take on the simulated scene."""
-    drawn, (left, right) = figure(2)
+    drawn, (left, right) = figure(2, 4.6)
     parts = [
         ("noise", lambda s: s["noise"]),
-        ("estimate", lambda s: s["no sigma"]),
+        ("estimate, size of errors", lambda s: s["no sigma"]),
         ("σ", lambda s: max(s["noise given"] - s["no sigma"], 0)),
         ("saving", lambda s: s["saving"]),
     ]
@@ -162,7 +163,7 @@ def draw_steps(every: dict[str, Any]) -> None:
         height = np.array([part(s) for s in own]) / million
         left.bar(names, height, bottom=bottom, label=label)
         bottom += height
-    left.set_ylabel("processor seconds per million elements")
+    left.set_ylabel("processor seconds / million elements")
     left.legend(frameon=False, fontsize="small")
     draw_peers(right, every)
     drawn.savefig(PICTURES / "performance_steps.png", dpi=110)

@@ -14,6 +14,8 @@ import pytest
 from hypothesis import settings
 from threadpoolctl import threadpool_limits
 
+# A user's script, which the type checker alone reads.
+collect_ignore = ["typed/user_script.py"]
 # Two BLAS threads on small matrices, times two test processes, is slower than one each.
 threadpool_limits(1)
 # How long an example takes says more about what else the machine does than about the code.

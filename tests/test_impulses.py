@@ -89,7 +89,9 @@ def test_stripes_are_removed(truth: np.ndarray) -> None:
     result = run(noisy, solver="robust")
     assert result.rejected[striped].mean() > 0.8
     error = np.std((result.estimate - truth)[striped])
-    assert error < 0.5 * np.std((run(noisy).estimate - truth)[striped])
+    assert error < 0.3 * np.std((noisy - truth)[striped])
+    # Least squares does not suffer either: offsets along the track are taken out before windows.
+    assert np.std((run(noisy).estimate - truth)[striped]) < np.std((noisy - truth)[striped]) / 3
 
 
 @pytest.mark.parametrize("solver", ["robust", "godec", "ssgodec"])

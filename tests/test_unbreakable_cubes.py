@@ -55,6 +55,14 @@ def test_one_valid_pixel(prior):
         sc.denoise(cube, mask=mask, prior=prior, window=4, step=2)
 
 
+def test_windows_of_which_nothing_is_kept():
+    cube = np.full((2, 2, 2), 5.0, dtype=np.float32)
+    cube[0, 0, 0] = 6.0
+    mask = np.array([[False, True], [False, True]])
+    result = sc.denoise(cube, 0.1, mask=mask, prior=None, window=2, step=1, solver="robust")
+    assert np.isfinite(result.estimate[mask]).all()
+
+
 @pytest.mark.parametrize("solver", ["robust", "godec", "ssgodec", "rpca"])
 def test_pixels_that_are_set_aside_keep_their_values(solver):
     rng = np.random.default_rng(1)

@@ -210,9 +210,7 @@ class DenoisedCube(EstimatedCube):
         return key_figures(self.unlabelled())
 
     def _notes(self) -> Sequence[str]:
-        from sigmacube.show.key_figures import caveats_of
-
-        return caveats_of(self)
+        return self.caveats
 
     def _repr_html_(self) -> str:
         from sigmacube.show.key_figures import repr_html

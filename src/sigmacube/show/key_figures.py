@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Sequence
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +15,7 @@ if TYPE_CHECKING:
 
     from sigmacube.show.plots import Result
 
-__all__ = ["key_figures", "caveats_of", "unexplained_of", "relative_std", "repr_html", "data_uri"]
+__all__ = ["key_figures", "unexplained_of", "relative_std", "repr_html", "data_uri"]
 
 #: A window fits when its residual variance is within this factor of what the noise predicts.
 FIT = 1.25
@@ -81,16 +80,10 @@ def _element_figures(result: Result, every: tuple[slice, slice]) -> dict[str, st
     return figures
 
 
-def caveats_of(result: object) -> Sequence[str]:
-    """Return the sentences that say what sigma does not hold on this scene."""
-    return [str(sentence) for sentence in getattr(result, "caveats", None) or ()]
-
-
-def unexplained_of(result: object) -> np.ndarray:
+def unexplained_of(result: Result) -> np.ndarray:
     """Return the (pixels, 2) rows and columns of spectra that no window explains."""
-    found = getattr(result, "unexplained", None)
-    places = np.asarray([] if found is None else found, dtype=np.int64)
-    return places.reshape(-1, 2)
+    found = result.unexplained
+    return np.asarray([] if found is None else found, dtype=np.int64).reshape(-1, 2)
 
 
 def relative_std(result: Result) -> np.ndarray:
@@ -129,7 +122,7 @@ def repr_html(result: Result) -> str:
         "style='max-width:440px;width:100%;background:#fff'>"
     )  # fmt: skip
     title = f"{type(result).__name__} {name}".strip()
-    return card_html(title, key_figures(result), caveats_of(result), picture=picture)
+    return card_html(title, key_figures(result), result.caveats, picture=picture)
 
 
 def _thumbnail(result: Result) -> str:

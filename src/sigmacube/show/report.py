@@ -22,7 +22,6 @@ from sigmacube.io.source import Source
 from sigmacube.io.untrusted import check_plain
 from sigmacube.show import plots
 from sigmacube.show.key_figures import (
-    caveats_of,
     data_uri,
     key_figures,
     relative_std,
@@ -197,7 +196,7 @@ class _Page:
 
     def _caveats(self) -> str:
         """Return what σ does not hold on this scene, before everything else."""
-        told = "".join(f"<li>{escape(text)}</li>" for text in caveats_of(self.source.about))
+        told = "".join(f"<li>{escape(text)}</li>" for text in self.source.about.caveats)
         if not told:
             return ""
         return f"<div class=caveats><b>What σ does not hold here</b><ul>{told}</ul></div>"

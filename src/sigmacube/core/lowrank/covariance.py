@@ -236,7 +236,7 @@ def batch_side(axis: Axis) -> int:
     Examples
     --------
     >>> batch_side(Axis(length=1000, size=20, step=4))
-    160
+    40
     """
     return BLOCK * axis.size
 

@@ -18,6 +18,8 @@ __all__ = ["SpatialModel", "survey"]
 
 PATCH = 72
 PATCHES = 4
+# The largest singular values of coloured noise are not only larger, they scatter more.
+WIDER = 1.3
 GOLDEN = 0.6180339887498949
 
 
@@ -127,7 +129,7 @@ def survey(
     tint = colour(powers[0])
     basis = principal(total, count, tint)
     rise = coloured_edge(powers[0], shape[2]) / coloured_edge(np.ones_like(powers[0]), shape[2])
-    basis = rare(block, shape, basis, run, rise)
+    basis = rare(block, shape, basis, run, 1 + WIDER * (rise - 1))
     basis, strength, noise = strengths(basis, total, count)
     if missing:
         seen = np.sum((filling.T @ basis) ** 2, axis=0)

@@ -33,7 +33,7 @@ from sigmacube.cube import Cube
 from sigmacube.io.observed import name_of
 from sigmacube.io.result_file import ResultFile
 from sigmacube.io.source import Source
-from sigmacube.show.key_figures import caveats_of, unexplained_of
+from sigmacube.show.key_figures import unexplained_of
 from sigmacube.show.place import Place
 from sigmacube.show.viewer import picture as pictures
 from sigmacube.show.viewer import scripts, spectra
@@ -190,7 +190,7 @@ class Document:
 
     def _caveats(self) -> str:
         """Return what σ does not hold on this scene, open for everybody to read."""
-        sentences = "".join(f"<li>{escape(text)}</li>" for text in caveats_of(self.source.about))
+        sentences = "".join(f"<li>{escape(text)}</li>" for text in self.source.about.caveats)
         if not sentences:
             return ""
         return (
