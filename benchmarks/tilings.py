@@ -16,6 +16,7 @@ from sigmacube.io.atomic import remove
 from sigmacube.tiles import denoise_file
 
 SHAPE = (61, 53, 20)
+PRIORS = ("spatial", None)
 SETTINGS: dict[str, Any] = {"noise": 0.05, "window": 5, "step": 2}
 TILINGS = ["61x53", "20x53", "61x17", "40x40", "20x16", "16x20", "13x53", "33x27", "30x20",
            "40x53", "61x40", "17x31", "25x26"]  # fmt: skip
@@ -30,7 +31,7 @@ def main() -> None:
     same = total = 0
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        whole = make_scene(folder)
+        wholes = {prior: make_scene(folder, prior) for prior in PRIORS}
         for kind in options.kinds:
             for workers in options.workers:
                 with cluster(kind, workers) as scheduler:
@@ -40,19 +41,20 @@ def main() -> None:
                             if scheduler is not None
                             else {"mode": kind, "workers": workers}
                         )
-                        same += is_same(folder, whole, tile, who)
-                        total += 1
+                        for prior, whole in wholes.items():
+                            same += is_same(folder, whole, tile, {"prior": prior, **who})
+                            total += 1
                 print(f"{kind:10s} {workers} workers: {same} of {total} identical", flush=True)
     if same != total:
         raise SystemExit(1)
 
 
-def make_scene(folder: Path) -> sc.DenoisedCube:
+def make_scene(folder: Path, prior: str | None) -> sc.DenoisedCube:
     rng = np.random.default_rng(7)
     cube = sc.synthetic.scene(SHAPE, rng=3).values + rng.normal(scale=0.05, size=SHAPE)
     cube[:5, :7] = np.nan
     np.save(folder / "in.npy", cube)
-    return sc.denoise(cube, **SETTINGS)
+    return sc.denoise(cube, prior=prior, **SETTINGS)
 
 
 def cluster(kind: str, workers: int) -> Any:

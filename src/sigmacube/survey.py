@@ -186,6 +186,7 @@ class Survey:
         facts = dict(self.settled.description) | {
             "bands": len(self.bands),
             "correlated": not self.model.is_diagonal,
+            "grows_with_signal": self.signal_noise is not None,
             "prior": self.settings.prior,
             "solver": self.settings.solver,
             "source": self.settled.source,
@@ -287,9 +288,7 @@ class Presence:
     @property
     def fingerprint(self) -> str:
         """Tell scenes apart: a short hash of the range of every band."""
-        with np.errstate(
-            over="ignore", under="ignore"
-        ):  # what is too large is told apart by others
+        with np.errstate(over="ignore"):  # beyond single precision other bands tell
             ranges = np.stack([self.low, self.high]).astype(np.float32)
         return hashlib.sha256(ranges.tobytes()).hexdigest()[:12]
 

@@ -33,7 +33,8 @@ def caveats(facts: Mapping[str, Any]) -> list[str]:
     4 % of the values lie on the very bounds of their band: they were clipped, and σ takes them as \
 measured.
     """
-    found = (_clipped, _coarse, _wild, _offsets, _shared, _doubtful, _in_space, _few, _constant)
+    found = (_clipped, _coarse, _wild, _offsets, _shared, _doubtful, _in_space, _grows, _few,
+             _constant)  # fmt: skip
     return [sentence for make in found for sentence in make(facts)]
 
 
@@ -105,6 +106,16 @@ def _in_space(facts: Mapping[str, Any]) -> list[str]:
 
     text = spatial_warning(lag1)
     return [f"{text[0].upper()}{text[1:]}."]
+
+
+def _grows(facts: Mapping[str, Any]) -> list[str]:
+    if facts.get("prior") != "spatial" or not facts.get("grows_with_signal"):
+        return []
+    return [
+        "The noise grows with the signal and enters as one factor per pixel, itself estimated: "
+        "95 % intervals held .86 to .95 of the truth in trials. prior=None does not lean on "
+        "neighbouring pixels and held .95."
+    ]
 
 
 def _few(facts: Mapping[str, Any]) -> list[str]:

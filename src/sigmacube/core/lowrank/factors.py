@@ -240,8 +240,9 @@ class Factors:
         """(I, K, J, rank) d over the noise level of the matrix that was decomposed."""
         if self.selection is None:
             return self.singular_values
-        # A window that kept nothing has no level, and no component either.
-        return self.singular_values / np.maximum(self.selection.level, 1e-150)[..., None]
+        # A window of which nothing was kept has no level; the noise of the scene is one.
+        level = np.where(self.selection.level > 0, self.selection.level, 1.0)
+        return self.singular_values / level[..., None]
 
     @cached_property
     def is_signal(self) -> np.ndarray:

@@ -164,7 +164,8 @@ def _less(view: View, box: Box, share: np.ndarray, factor: float) -> View:
     kept, _ = shares(view)
     less = kept / np.maximum(1 - (1 - windows)[:, None] * kept, 0.15)
     growth = less.sum(axis=1) / np.maximum(kept.sum(axis=1), 1e-9) * factor ** (1 - windows) ** 2
-    growth = np.maximum(growth, 1) / np.maximum(windows.mean(axis=(1, 2), keepdims=True), 0.1)
+    growth = np.where(windows < 1, np.maximum(growth, 1), 1)  # exactly one where nothing is missing
+    growth = growth / np.maximum(windows.mean(axis=(1, 2), keepdims=True), 0.1)
     return replace(view, weight=(view.weight * growth).astype(np.float32))
 
 

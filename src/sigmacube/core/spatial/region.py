@@ -225,9 +225,11 @@ def _outside(
     bands, k = model.basis.shape
     if bands == k:
         return np.ones(z.shape[:2])
-    if kept is None:
+    if not model.missing:
         left = np.einsum("yxp,yxp->yx", y, y) - np.einsum("yxk,yxk->yx", z, z)
         return np.asarray(left / (bands - k))
+    # The scene decides the form, not the region: one without gaps must round like the others.
+    kept = np.ones(y.shape, dtype=bool) if kept is None else kept
     rest = (y - _bands(z, model, box)) * kept
     seen = kept.mean(axis=2) * (bands - k)
     left = np.einsum("yxp,yxp->yx", rest, rest)
