@@ -29,8 +29,9 @@ SMALLEST_SLOPE = 0.25
 RIDGE = 0.003
 # What may differ from the median of its surroundings, in noise std, in the first look at a scene.
 FENCE = 4.0
-# Blocks that are looked at, at most, and rounds of looking.
-MOST_BLOCKS, ROUNDS = 16, 4
+# Blocks that are looked at, at most; how many directions may be found in each round of looking:
+# taken all at once, those that a poor first guess invents would stay, since it lies in them.
+MOST_BLOCKS, GROWTH = 16, (3, 6, 12, 24, 48, 96, 96)
 # Pixels that are looked at for values that repeat.
 MOST_PIXELS = 20_000
 # A direction is strong if its power exceeds this share beyond the noise of a pixel.
@@ -144,11 +145,11 @@ def learn_completion(
     chosen = every[:: max(-(-len(every) // MOST_BLOCKS), 1)]
     stuck = _stuck(block, chosen, shape) if outliers else np.zeros((0, shape[2]))
     parts = run(partial(_first_look, block, stuck, outliers), chosen)
-    found = replace(_directions(parts, shape[2]), stuck=stuck)
+    found = replace(_directions(parts, shape[2], GROWTH[0]), stuck=stuck)
     found = replace(found, cut=LARGEST_CUT if outliers else np.inf)
-    for _ in range(ROUNDS):
+    for most in GROWTH[1:]:
         sums = run(partial(_look_again, block, found), chosen)
-        fresh = _directions([part[:3] for part in sums], shape[2])
+        fresh = _directions([part[:3] for part in sums], shape[2], most)
         found = replace(found, directions=fresh.directions, mean=fresh.mean)
         if outliers:
             size = np.concatenate([part[3] for part in sums])
@@ -203,14 +204,17 @@ def _look_again(
     return flat.T @ flat, flat.sum(axis=0), len(flat), size
 
 
-def _directions(parts: list[tuple[np.ndarray, np.ndarray, int]], bands: int) -> Completion:
-    """Return the directions whose power in a pixel exceeds that of its noise."""
+def _directions(
+    parts: list[tuple[np.ndarray, np.ndarray, int]], bands: int, most: int
+) -> Completion:
+    """Return the directions, so many at most, whose power in a pixel exceeds that of its noise."""
     count = max(sum(part[2] for part in parts), 1)
     mean = np.sum([part[1] for part in parts], axis=0) / count
     total = np.sum([part[0] for part in parts], axis=0) / count - np.outer(mean, mean)
     values, vectors = np.linalg.eigh(total)
     floor = max(float(np.median(values)), 1.0)
-    j = int(np.clip(np.count_nonzero(values > (1 + STRONG) * floor), 1, max(bands // 3, 1)))
+    most = min(most, max(bands // 3, 1))
+    j = int(np.clip(np.count_nonzero(values > (1 + STRONG) * floor), 1, most))
     return Completion(vectors[:, ::-1][:, :j].copy(), mean, np.inf, 1.0, np.zeros((0, bands)))
 
 

@@ -190,11 +190,11 @@ def patches(shape: tuple[int, int]) -> list[Box]:
 
     Examples
     --------
-    >>> patches((50, 90))
-    [Box(top=0, bottom=50, left=0, right=72), Box(top=0, bottom=50, left=18, right=90)]
+    >>> patches((50, 210))
+    [Box(top=0, bottom=50, left=0, right=72), Box(top=0, bottom=50, left=138, right=210)]
     """
     rows, cols = (min(PATCH, n) for n in shape)
-    wanted = min(PATCHES, -(-shape[0] // PATCH) * -(-shape[1] // PATCH))
+    wanted = min(PATCHES, max(shape[0] * shape[1] // PATCH**2, 1))  # no more than the scene has
     boxes = []
     for i in range(wanted):
         down = 0.0 if wanted == 1 else i / (wanted - 1)
