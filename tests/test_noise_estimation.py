@@ -17,6 +17,7 @@ import sigmacube as sc
 from conftest import low_rank_cube, scale_bands
 from sigmacube.noise.band_correlation import correlation_by_lag, correlation_matrix, fit_complement
 from sigmacube.noise.band_screen import screen_bands, smallest_step
+from sigmacube.noise.caveats import caveats
 from sigmacube.noise.differences import second_differences
 from sigmacube.noise.estimation import estimate_noise, fit_noise
 from sigmacube.noise.report import noise_report, stripe_strength
@@ -368,15 +369,19 @@ def test_stripes_of_rows_are_not_stripes_of_columns() -> None:
 
 
 @pytest.mark.data
-def test_spatially_correlated_noise_is_told(
-    data_dir: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_spatially_correlated_noise_is_told(data_dir: Path) -> None:
+    """Low-rank windows take pixels as independent, and say so; the spatial prior does not."""
     from scipy.io import loadmat
 
     cube = loadmat(data_dir / "scenes" / "aviris_90x90x224.mat")["hsi_img"]
     found = fit_noise(cube)
     assert 0.05 < found.spatial_lag1 < 0.12
-    assert "correlated between neighbouring pixels" in caplog.text
+    told = {
+        prior: any("correlated between neighbouring pixels" in text for text in caveats(facts))
+        for prior in ("spatial", None)
+        for facts in [{"spatial_lag1": found.spatial_lag1, "prior": prior}]
+    }
+    assert told == {"spatial": False, None: True}
 
 
 @pytest.mark.data

@@ -39,8 +39,6 @@ OWN_NOISE = 0.01
 ROUNDING = 1e-6
 # A constant band gets this share of its value, so that windows keep it as it is.
 NOMINAL = 1e-3
-# Correlation of neighbouring pixels' noise that the user is told of.
-SPATIALLY_CORRELATED = 0.05
 
 # Correlation between bands by distance, where there is none.
 INDEPENDENT = np.eye(1, LAGS + 1)[0]
@@ -223,8 +221,6 @@ def fit_noise(
             part = replace(part, wild_share=wild_share(sample, part.value, run))
     estimate = _on_all_bands(part, sample, bands, spectra[valid], values.shape[2])
     log.info(estimate.describe())
-    if estimate.spatial_lag1 > SPATIALLY_CORRELATED:
-        log.warning(spatial_warning(estimate.spatial_lag1))
     return estimate
 
 
