@@ -27,15 +27,15 @@ from sigmacube.survey import AROUND, Scene, SceneBlock, Survey
 
 __all__ = ["SpatialEstimator"]
 
-# The smaller windows, as a share of the larger ones: they follow borders.
-SMALL = 0.4
+# Sizes and steps of the windows, as shares of those asked for: small ones follow borders.
+SIZES = ((1.0, 1.0), (0.5, 0.75), (0.25, 0.5))
 # Maps over windows and rows that a region takes: fits, two averages, variance.
 ROUNDS = 4
 
 
 @dataclass(frozen=True)
 class SpatialEstimator:
-    """Windows of two sizes, smoothed in the scene's subspace."""
+    """Windows of three sizes, smoothed in the scene's subspace."""
 
     settings: Settings
 
@@ -56,12 +56,11 @@ class SpatialEstimator:
 
     @property
     def windows(self) -> tuple[tuple[int, int], ...]:
-        """(size, step) of the larger and of the smaller windows."""
+        """(size, step) of the windows, the largest first."""
         window, step = self.settings.window, self.settings.step
         assert isinstance(window, int)  # `Settings` refuses others
         assert isinstance(step, int)
-        small = max(round(SMALL * window), 2)
-        return (window, step), (small, max(step // 2, 1))
+        return tuple((max(round(a * window), 2), max(round(b * step), 1)) for a, b in SIZES)
 
     def learn(self, scene: Scene, run: ParallelMap, *, whole: bool) -> Mapping[str, np.ndarray]:
         """Return what the whole scene knows: subspace, noise in space, size of errors."""

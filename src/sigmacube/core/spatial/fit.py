@@ -1,11 +1,12 @@
 r"""One window: local directions, shrunk spatial frequencies, twice.
 
-A window of n pixels holds z (n, k), unit noise. Its principal directions V (k, r) above the noise
-edge give r images X = zV; C = Φ X Φᵀ / √N(f) are their coefficients, again of unit noise.
+A window of n pixels holds z (n, k), unit noise. Its mean m is kept as it is. The principal
+directions V (k, r) of z − m above the noise edge give r images X = (z − m)V; C = Φ X Φᵀ / √N(f) are
+their coefficients, again of unit noise.
 
 First round: with p the mean of C² and of its 3 × 3 surroundings, h = (1 − τ/p)₊. Second round: with
-λ the squared coefficients of the first estimate, h = λ² / (λ² + 1). The mean of a window is kept,
-h = 1. The estimate of the window is x̂ = Φᵀ(√N h C)Φ Vᵀ.
+λ the squared coefficients of the first estimate, h = λ² / (λ² + 1). The estimate of the window is
+x̂ = m + Φᵀ(√N h C)Φ Vᵀ.
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ THRESHOLD = 2.0
 BINS = 14
 _FIRST, _LAST = math.log(0.02), math.log(200.0)
 _PER_BIN = (BINS - 2) / (_LAST - _FIRST)
-POWER = 3
+POWER = 2.5
 PER_WINDOW = (
-    "index", "corner", "rank", "left", "directions", "coefficients", "leverage", "classes",
+    "index", "corner", "rank", "left", "mean", "directions", "coefficients", "leverage", "classes",
 )  # fmt: skip
 
 
@@ -46,12 +47,14 @@ class Fits:
     """(windows,) kept directions r."""
     left: np.ndarray
     """(windows,) mean square per coefficient of the directions that were dropped."""
+    mean: np.ndarray
+    """(windows, k) m."""
     directions: np.ndarray
     """(windows, k, R) V, zero beyond r."""
     coefficients: np.ndarray
     """(windows, R, rows, cols) C, unit noise."""
     leverage: np.ndarray
-    """(windows, rows, cols) Σ_i U_ui², the error that V itself brings to every other direction."""
+    """(windows, rows, cols) 1/n + Σ_i U_ui²: the error that m and V bring to other directions."""
     classes: np.ndarray
     """(windows, R, rows, cols) uint8: ring and power of the neighbours in frequency."""
 
@@ -103,37 +106,39 @@ def fit_windows(
 ) -> list[Fits]:
     """Return the fits of windows z (windows, rows, cols, k), in groups of equal padded rank."""
     count, r, c, k = z.shape
-    flat = z.reshape(count, r * c, k)
+    n = r * c
+    flat = z.reshape(count, n, k)
+    mean = flat.mean(axis=1)
+    flat = flat - mean[:, None]
     values, vectors = np.linalg.eigh(np.matmul(flat.transpose(0, 2, 1), flat))
     values, vectors = values[:, ::-1], vectors[:, :, ::-1]
     rank = np.count_nonzero(values > edge**2, axis=1)
     dropped = np.where(np.arange(k) >= rank[:, None], values, 0.0).sum(axis=1)
-    left = dropped / np.maximum((k - rank) * r * c, 1)
+    left = dropped / np.maximum((k - rank) * (n - 1), 1)
     padded = np.minimum(padded_rank(rank), k)
+    root = np.sqrt(noise_power).astype(np.float32)
     groups = []
     for R in np.unique(padded).tolist():
         mine = np.flatnonzero(padded == R)
         kept = np.arange(R) < rank[mine, None]
-        directions = vectors[mine, :, :R] * kept[:, None]
-        single = directions.astype(np.float32)
+        single = (vectors[mine, :, :R] * kept[:, None]).astype(np.float32)
         images = np.matmul(
-            single.transpose(0, 2, 1), flat[mine].astype(np.float32).transpose(0, 2, 1)
-        ).reshape(len(mine), R, r, c)
+            single.transpose(0, 2, 1), flat[mine].astype(np.float32, copy=False).transpose(0, 2, 1)
+        )
         scale = np.where(kept, 1 / np.where(kept, values[mine, :R], 1.0), 0.0)
-        leverage = np.matmul(
-            scale.astype(np.float32)[:, None], (images * images).reshape(len(mine), R, r * c)
-        ).reshape(len(mine), r, c)
-        coefficients = forward(images) / np.sqrt(noise_power).astype(np.float32)
+        leverage = np.matmul(scale.astype(np.float32)[:, None], images * images) + np.float32(1 / n)
+        coefficients = forward(images.reshape(len(mine), R, r, c)) / root
         groups.append(
-            Fits(size, index[mine], corner[mine], rank[mine], left[mine], single, coefficients,
-                 leverage, _classes(coefficients))
+            Fits(size, index[mine], corner[mine], rank[mine], left[mine],
+                 mean[mine].astype(np.float32), single, coefficients,
+                 leverage.reshape(len(mine), r, c), _classes(coefficients))
         )  # fmt: skip
     return groups
 
 
 def padded_rank(rank: np.ndarray) -> np.ndarray:
-    """Return the next of 2, 4, 8, 12, 16, 20, ... for every rank."""
-    return np.where(rank <= 2, 2, 4 * ((rank + 3) // 4))
+    """Return the next of 1, 2, 4, 8, 12, 16, 20, ... for every rank."""
+    return np.where(rank <= 2, np.maximum(rank, 1), 4 * ((rank + 3) // 4))
 
 
 def _classes(coefficients: np.ndarray) -> np.ndarray:
@@ -184,14 +189,17 @@ def residuals(
     count, r, c, _ = windows.shape
     shrunk = inverse(h * fits.coefficients * np.sqrt(noise_power).astype(np.float32))
     flat = shrunk.reshape(count, -1, r * c).transpose(0, 2, 1)
-    return np.matmul(flat, fits.directions.transpose(0, 2, 1)).reshape(windows.shape) - windows
+    smooth = np.matmul(flat, fits.directions.transpose(0, 2, 1)) + fits.mean[:, None]
+    return smooth.reshape(windows.shape) - windows
 
 
-def weights(fits: Fits, h: np.ndarray, noise_power: np.ndarray) -> np.ndarray:
-    """Return t⁻³ (windows, rows, cols), t_u = Σ_i q_ui + a_u (k − r), the claimed error there."""
+def weights(
+    fits: Fits, h: np.ndarray, noise_power: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return t^−2.5 and t (windows, rows, cols), t_u = Σ_i q_ui + a_u (k − r) the claimed error."""
     k = fits.directions.shape[1]
     trace = h.sum(axis=1, keepdims=True) * noise_power.astype(np.float32)
     claimed = spread_power(trace)[:, 0]
     claimed += fits.leverage * (k - fits.rank).astype(np.float32)[:, None, None]
     lowest = np.float32(0.1 * k / (claimed.shape[1] * claimed.shape[2]))
-    return np.maximum(claimed, lowest) ** np.float32(-POWER)
+    return np.maximum(claimed, lowest) ** np.float32(-POWER), claimed

@@ -189,13 +189,11 @@ def _shares(
 def _views(
     model: SpatialModel, plan: Plan, smoothed: Smoothed, data: _Data, wide: Box, core: Box
 ) -> list[View]:
-    """Return the views of a region, scaled by the spread of windows and by what is missing."""
-    views = look(smoothed, wide, plan, model.risk)
-    factor = np.zeros(wide.shape)
-    inside = core.within(wide)
-    every = model.risk.factors(smoothed.spread, claimed(views, wide, model.risk.gain))
-    factor[inside] = every[inside]
-    views = scaled(views, wide, factor)
+    """Return the views of a region, scaled by what windows claim and by what is missing."""
+    views = model.risk.located(look(smoothed, wide, plan, model.risk), wide, smoothed.claim)
+    inside = np.zeros(wide.shape)
+    inside[core.within(wide)] = 1.0
+    views = scaled(views, wide, inside)
     if data.holes is None:
         return views
     return less_seen(views, data.box, data.holes.share, model.hole_factor)

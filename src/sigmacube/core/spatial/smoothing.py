@@ -49,6 +49,8 @@ class Smoothed:
     """(rows, cols) weighted mean square of the windows' estimates around their mean."""
     leverage: np.ndarray
     """(rows, cols) weighted mean of Σ_i U_ui²: how much of a pixel made the directions it is on."""
+    claim: np.ndarray
+    """(rows, cols) weighted mean of what windows claim as their squared error."""
     fits: list[Fits]
     """All windows over the box, in the order of adding up."""
     weights: list[np.ndarray]
@@ -94,7 +96,7 @@ def _average_chunk(
     low = np.min([f.corner.min(axis=0) for f in fits], axis=0)
     high = np.max([f.corner.max(axis=0) for f in fits], axis=0) + windows.side
     span = Box(int(low[0]), int(high[0]), int(low[1]), int(high[1]))
-    total = np.zeros((*span.shape, z.shape[2] + 3), dtype=np.float32)
+    total = np.zeros((*span.shape, z.shape[2] + 4), dtype=np.float32)
     coverage = windows.coverage(span).astype(np.float32)
     kept = []
     for group in fits:
@@ -102,10 +104,10 @@ def _average_chunk(
         data = cut(z, local, windows.side)
         h = first_shrinkage(group) if pilot is None else second_shrinkage(
             group, cut(pilot, local, windows.side), noise)  # fmt: skip
-        omega = weights(group, h, noise)
+        omega, claim = weights(group, h, noise)
         omega /= cut(coverage[..., None], group.corner - low, windows.side)[..., 0]
         part = residuals(group, h, data, noise)
-        _add(total, group.corner - low, part, omega, group.leverage)
+        _add(total, group.corner - low, part, omega, (group.leverage, claim))
         kept.append(omega)
     return span, total, kept
 
@@ -115,15 +117,16 @@ def _add(
     corner: np.ndarray,
     part: np.ndarray,
     omega: np.ndarray,
-    leverage: np.ndarray,
+    maps: tuple[np.ndarray, np.ndarray],
 ) -> None:
     """Add windows onto the pixels, one after the other."""
     count, r, c, k = part.shape
-    values = np.empty((count, r, c, k + 3), dtype=np.float32)
+    values = np.empty((count, r, c, k + 4), dtype=np.float32)
     np.multiply(part, omega[..., None], out=values[..., :k])
     values[..., k] = omega
     np.einsum("ayxk,ayxk->ayx", values[..., :k], part, out=values[..., k + 1])
-    np.multiply(omega, leverage, out=values[..., k + 2])
+    for i, image in enumerate(maps):
+        np.multiply(omega, image, out=values[..., k + 2 + i])
     for (y, x), window in zip(corner.tolist(), values, strict=True):
         total[y : y + r, x : x + c] += window
 
@@ -131,8 +134,8 @@ def _add(
 def _averaged(
     parts: list[tuple[Box, np.ndarray, list[np.ndarray]]], core: Box, k: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the mean of x̂ − z (rows, cols, k), spread and leverage (rows, cols) over a box."""
-    total = np.zeros((*core.shape, k + 3), dtype=np.float32)
+    """Return the mean of x̂ − z (rows, cols, k), spread (rows, cols), leverage and claim (…, 2)."""
+    total = np.zeros((*core.shape, k + 4), dtype=np.float32)
     for span, part, _ in parts:
         top, bottom = max(span.top, core.top), min(span.bottom, core.bottom)
         left, right = max(span.left, core.left), min(span.right, core.right)
@@ -140,7 +143,7 @@ def _averaged(
         total[common.within(core)] += part[common.within(span)]
     mean = total[..., :k] / total[..., k, None]
     spread = total[..., k + 1] / total[..., k] - np.einsum("yxk,yxk->yx", mean, mean)
-    return mean, np.maximum(spread, 0), total[..., k + 2] / total[..., k]
+    return mean, np.maximum(spread, 0), total[..., k + 2 :] / total[..., k, None]
 
 
 def first_round(
@@ -172,11 +175,12 @@ def second_round(z: np.ndarray, box: Box, core: Box, plan: Plan, run: Run) -> Sm
     need = [windows.over(core) for windows in plan.sizes]
     chosen = [group for group in (_within(groups, need) for groups in fits) if group]
     parts = run(partial(_average_chunk, single, inner, pilot, plan), chosen)
-    mean, spread, leverage = _averaged(parts, core, z.shape[2])
+    mean, spread, maps = _averaged(parts, core, z.shape[2])
     return Smoothed(
         z[core.within(box)] + mean,
         spread,
-        leverage,
+        maps[..., 0],
+        maps[..., 1],
         [group for groups in chosen for group in groups],
         [omega for _, _, kept in parts for omega in kept],
     )

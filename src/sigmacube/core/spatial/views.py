@@ -17,7 +17,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
-from scipy.ndimage import uniform_filter
 
 from sigmacube.core.spatial.fit import Fits
 from sigmacube.core.spatial.geometry import Box
@@ -25,14 +24,11 @@ from sigmacube.core.spatial.smoothing import Plan, Run, Smoothed
 from sigmacube.core.spatial.transform import forward, inverse, rings, spread
 
 __all__ = ["RiskTable", "View", "claimed", "error_sample", "functional_features", "look", "merged",
-           "pixel_sum", "relative_spread", "scaled", "shares", "support_shares", "variance_along",
+           "pixel_sum", "scaled", "shares", "support_shares", "variance_along",
            "viewing"]  # fmt: skip
 
 # Rows of the scene that variances are computed for at a time, anchored to the scene.
 BAND_ROWS = 20
-# Power of the claim that the spread of windows is taken relative to: at zero the classes hold the
-# largest errors, at one those that are most above their claim; between them tails are shortest.
-RELATIVE = 0.6
 # Elements of the stacks that supports are handled in.
 MOST = 4_000_000
 
@@ -52,20 +48,24 @@ class RiskTable:
     gain: np.ndarray
     """(k,) what the variance along each direction of B is multiplied by."""
     bounds: np.ndarray
-    """(classes − 1,) bounds of the spread of windows at a pixel, relative to its claim."""
+    """(classes − 1,) bounds of what windows claim at a pixel."""
     factor: np.ndarray
-    """(classes,) what the variance of a pixel is multiplied by."""
+    """(classes,) squared error of a pixel over what windows claim there, by class of claim."""
 
-    def factors(self, spread: np.ndarray, claim: np.ndarray) -> np.ndarray:
-        """Return the factor of every pixel (rows, cols) from its spread and its claim."""
-        label = np.searchsorted(self.bounds, relative_spread(spread, claim))
-        return np.asarray(self.factor[label])
+    def pixel_error(self, claim: np.ndarray) -> np.ndarray:
+        """Return the squared error (rows, cols) of a pixel's k coefficients.
 
+        Parameters
+        ----------
+        claim
+            (rows, cols) weighted mean of what windows claim, see `Smoothed.claim`.
+        """
+        return np.asarray(self.factor[np.searchsorted(self.bounds, claim)] * claim)
 
-def relative_spread(spread: np.ndarray, claim: np.ndarray) -> np.ndarray:
-    """Return the mean over 3 × 3 pixels of the spread of windows, relative to the claim."""
-    mean = uniform_filter(spread.astype(np.float64), 3, mode="nearest")
-    return np.asarray(mean / np.maximum(claim, 1e-9) ** RELATIVE)
+    def located(self, views: list[View], core: Box, claim: np.ndarray) -> list[View]:
+        """Return views whose squared error is `pixel_error` at every pixel of ``core``."""
+        seen = np.maximum(claimed(views, core, self.gain), 1e-12)
+        return scaled(views, core, self.pixel_error(claim) / seen)
 
 
 @dataclass(frozen=True, eq=False)
