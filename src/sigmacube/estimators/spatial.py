@@ -13,7 +13,7 @@ import numpy as np
 from sigmacube.core.errors_in_units import ErrorsInUnits
 from sigmacube.core.parallel import ParallelMap, in_turn
 from sigmacube.core.progress import Progress
-from sigmacube.core.spatial import SpatialModel, SpatialPart, smooth_region
+from sigmacube.core.spatial import Block, SpatialModel, SpatialPart, smooth_region
 from sigmacube.core.spatial import survey as survey_subspace
 from sigmacube.core.spatial.completing import Completion, learn_completion
 from sigmacube.core.spatial.subspace import project
@@ -28,7 +28,7 @@ from sigmacube.survey import AROUND, Scene, SceneBlock, Survey
 __all__ = ["SpatialEstimator"]
 
 # Sizes and steps of the windows, as shares of those asked for: small ones follow borders.
-SIZES = ((1.0, 1.0), (0.5, 0.75), (0.25, 0.5))
+SIZES = ((1.0, 1.0), (0.5, 1.0), (0.25, 0.5))
 # Maps over windows and rows that a region takes: fits, two averages, variance.
 ROUNDS = 4
 
@@ -71,6 +71,8 @@ class SpatialEstimator:
             completion = learn_completion(block, shape, outliers=self.sets_aside, run=run)
             strong = completion.strong(None if noise.is_diagonal else _mixing(noise))
         block = partial(_white, scene, completion)
+        if whole:
+            block = _held(*block(slice(0, shape[0]), slice(0, shape[1])))
         learnt = survey_subspace(
             block, shape, windows=self.windows, run=run, directions=strong
         ).to_arrays()
@@ -170,6 +172,11 @@ def _white(
     if not noise.is_diagonal:
         whole = project(whole, np.ascontiguousarray(_mixing(noise).T), cols.start)
     return np.where(kept, whole / completion.scale, 0.0), None if kept.all() else kept
+
+
+def _held(values: np.ndarray, there: np.ndarray | None) -> Block:
+    """Return blocks of a scene that is held in memory."""
+    return lambda rows, cols: (values[rows, cols], None if there is None else there[rows, cols])
 
 
 def _mixing(noise: Noise) -> np.ndarray:

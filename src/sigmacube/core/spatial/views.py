@@ -236,7 +236,8 @@ def _fill(
                 continue
             mine = np.flatnonzero(view.corner[:, 0] == top)
             a, b = (np.matmul(rows, view.directions[mine]) for rows in single)
-            weight = kept[mine, low - top : high - top].reshape(len(mine), -1, kept.shape[3])
+            weight = kept[mine, low - top : high - top]
+            weight = weight.reshape(len(mine), (high - low) * c, kept.shape[3])
             values = np.matmul(weight, (a * b).transpose(0, 2, 1))
             lefts = (view.corner[mine, 1] - core.left + margin).tolist()
             for x, value in zip(lefts, values, strict=True):
@@ -276,7 +277,7 @@ def support_shares(
             mine = touched[window] == label[:, None]
             alpha = forward((image.reshape(count, -1)[window] * mine).reshape(-1, 1, r, c))
             power = np.square(alpha).reshape(len(window), r * c)
-            kept = view.kept.reshape(count, -1, r * c)
+            kept = view.kept.reshape(count, view.kept.shape[1], r * c)
             along = np.einsum("pn,prn->pr", power, kept[window]).astype(np.float64)
             flat = np.einsum("pn,pn->p", power, view.dropped.reshape(count, -1)[window])
             yield view, window, label, along, flat.astype(np.float64)
@@ -324,7 +325,7 @@ def _vectors(view: View, a: int, at: tuple[int, int], weights: np.ndarray) -> np
     rest = here - along @ V.T
     kept = forward(np.ascontiguousarray(np.moveaxis(along, 3, 1))) * np.sqrt(view.kept[a])
     flat = forward(np.ascontiguousarray(np.moveaxis(rest, 3, 1))) * np.sqrt(view.dropped[a])
-    return np.concatenate([kept.reshape(n, -1), flat.reshape(n, -1)], axis=1).astype(np.float64)
+    return np.concatenate([kept, flat], axis=1).reshape(n, -1).astype(np.float64)
 
 
 def error_sample(views: list[View], core: Box, k: int, rng: np.random.Generator) -> np.ndarray:
@@ -348,8 +349,8 @@ def _window_samples(view: View, rng: np.random.Generator) -> np.ndarray:
     flat = rng.standard_normal((count, k, r, c), dtype=np.float32)
     flat *= np.sqrt(view.dropped)[:, None]
     V, Vt = view.directions, view.directions.transpose(0, 2, 1)
-    along = inverse(along).reshape(count, padded, -1)
-    flat = inverse(flat).reshape(count, k, -1)
+    along = inverse(along).reshape(count, padded, r * c)
+    flat = inverse(flat).reshape(count, k, r * c)
     image = flat + np.matmul(V, along - np.matmul(Vt, flat))
     return np.moveaxis(image.reshape(count, k, r, c) * np.sqrt(view.weight)[:, None], 1, 3)
 
