@@ -46,6 +46,8 @@ LEAST_MATCH, MOST_MATCH = 0.5, 4.0
 JUMP = 6.0
 # The least share of the response to noise that the error is.
 RESPONSE = 0.6
+# What the error is to be expected, over the response to noise: what smooths also biases.
+BIAS = 1.12
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,9 +113,10 @@ def try_patch(
     error = residual**2 + 2 * probe * response - noise
     size = np.einsum("yxk,yxk->yx", response, response)
     most = JUMP * np.median(size / smoothed.claim) * smoothed.claim
-    response *= np.sqrt(np.minimum(most / np.maximum(size, 1e-30), 1))[..., None]
+    fields = (residual, probe, response)
+    response = response * np.sqrt(np.minimum(most / np.maximum(size, 1e-30), 1))[..., None]
     windows = [fits for fits, _ in viewing(smoothed, plan)]
-    parts = [_by_frequency(f, (residual, probe, response), noise, plan) for f in windows]
+    parts = [_by_frequency(f, (*fields, response), noise, plan) for f in windows]
     square = response**2 * noise
     return Trial(plan, smoothed, residual, error, square, windows, parts, outside, y.shape[2])
 
@@ -144,17 +147,17 @@ def coloured(rng: np.random.Generator, shape: tuple[int, ...], plan: Plan) -> np
 
 def _by_frequency(
     fits: Fits,
-    fields: tuple[np.ndarray, np.ndarray, np.ndarray],
+    fields: tuple[np.ndarray, ...],
     noise: np.ndarray,
     plan: Plan,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return response and squared error of a stack's coefficients, see `Trial.coefficients`."""
     power = plan.noise_power[0]
     parts = [cut(field.astype(np.float32), fits.corner, fits.side) for field in fields]
-    kept = project(fits, parts[2]) ** 2 / power
-    r, b, j = (forward(np.ascontiguousarray(np.moveaxis(part, 3, 1))) for part in parts)
+    kept = project(fits, parts[3]) ** 2 / power
+    r, b, j, held = (forward(np.ascontiguousarray(np.moveaxis(part, 3, 1))) for part in parts)
     error = np.sum(r * r + 2 * b * j, axis=1) / power - noise.sum()
-    return kept, np.sum(j * j, axis=1) / power, error
+    return kept, np.sum(held * held, axis=1) / power, error
 
 
 def measured_risk(trials: list[Trial], k: int, run: Run) -> RiskTable:
@@ -164,7 +167,7 @@ def measured_risk(trials: list[Trial], k: int, run: Run) -> RiskTable:
     too small at low frequencies: power by ring of frequency is matched to what the scene has.
     """
     table, actual = _tables(trials, k)
-    table = replace(table, **_by_claim(trials))
+    table = replace(table, **_by_claim(trials, actual))
     for match in range(MATCHES + 1):
         seen = [
             table.located(trial.views(table), trial.box, trial.smoothed.claim) for trial in trials
@@ -207,10 +210,10 @@ def _tables(trials: list[Trial], k: int) -> tuple[RiskTable, np.ndarray]:
             rings_[2] += np.bincount(ring.ravel(), minlength=N_RINGS)
     lowest = float(np.sqrt(2 / sum(trial.residual.size for trial in trials)))
     # Windows that look overlap about four times: their coefficients are not all independent.
-    by_ring = drawn(rings_[1], rings_[0], np.sqrt(2 * k * 4 * rings_[2]))
-    by_ring = np.maximum(by_ring, RESPONSE * rings_[0])
+    by_ring = drawn(rings_[1], BIAS * rings_[0], np.sqrt(2 * k * 4 * rings_[2]))
+    by_ring = np.maximum(by_ring, RESPONSE * rings_[0]) / rings_[2].sum()
     dropped = _pooled_dropped(beyond.reshape(2, LEVELS, N_RINGS), lowest)
-    plain = np.zeros(0), np.ones(1)
+    plain = np.zeros(0), np.ones(1), np.zeros(())
     return RiskTable(_pooled(kept, lowest), dropped, levels, np.ones(k), *plain), by_ring
 
 
@@ -258,11 +261,12 @@ def _gains(
     return np.clip(ratio, LEAST_GAIN, MOST_GAIN)
 
 
-def _by_claim(trials: list[Trial]) -> dict[str, np.ndarray]:
-    """Return bounds and factor of a `RiskTable`: the error of a pixel by what windows claim.
+def _by_claim(trials: list[Trial], by_ring: np.ndarray) -> dict[str, np.ndarray]:
+    """Return bounds, factor and lost of a `RiskTable`: the error of a pixel by what windows claim.
 
     The response to noise says how the error differs between pixels: it does not depend on the noise
-    of the scene, on which the claim does. The identity says how large the error is in all.
+    of the scene, on which the claim does. The identity says how large the error is in all, and
+    whether signal was lost where windows follow it or where they see none.
     """
     error, response = (
         np.concatenate([getattr(trial, name).sum(axis=2).ravel() for trial in trials])
@@ -272,11 +276,16 @@ def _by_claim(trials: list[Trial]) -> dict[str, np.ndarray]:
     bounds = np.unique(np.quantile(claim, BOUNDS[BOUNDS * (1 - BOUNDS) * len(claim) > 100]))
     label = np.searchsorted(bounds, claim)
     sums = [np.bincount(label, part, minlength=len(bounds) + 1) for part in (response, claim)]
-    k = trials[0].residual.shape[2]
-    scatter = math.sqrt(2 * k / len(error))
-    mean = drawn(error.mean(), response.mean(), np.array(scatter))
-    scale = max(float(mean / max(response.mean(), 1e-12)), RESPONSE)
-    return {"bounds": bounds, "factor": scale * sums[0] / np.maximum(sums[1], 1e-12)}
+    factor = sums[0] / np.maximum(sums[1], 1e-12)
+    fitted = factor[label] * claim
+    # Beyond noise and the bias that goes with it, errors are signal that windows do not see.
+    total = by_ring.sum() / max(fitted.mean(), 1e-12)
+    factor = min(total, BIAS) * factor
+    return {
+        "bounds": bounds,
+        "factor": factor,
+        "lost": np.array(max(total - BIAS, 0.0) * fitted.mean()),
+    }
 
 
 def _modelled(
@@ -286,7 +295,7 @@ def _modelled(
     seed: int,
 ) -> np.ndarray:
     """Return (rings,) the squared error by ring of frequency that a draw of the model has."""
-    total = np.zeros(N_RINGS)
+    total, count = np.zeros(N_RINGS), 0
     for number, (trial, views) in enumerate(zip(trials, located, strict=True)):
         rng = np.random.default_rng([9, seed, number])
         draw = error_sample(views, trial.box, len(table.gain), rng)
@@ -297,7 +306,8 @@ def _modelled(
             power /= trial.plan.noise_power[0]
             ring = np.broadcast_to(rings(fits.side), power.shape)
             total += np.bincount(ring.ravel(), power.ravel(), minlength=N_RINGS)
-    return total
+            count += power.size
+    return total / count
 
 
 def ordinary(trials: list[Trial], table: RiskTable) -> np.ndarray:

@@ -51,6 +51,8 @@ class RiskTable:
     """(classes − 1,) bounds of what windows claim at a pixel."""
     factor: np.ndarray
     """(classes,) squared error of a pixel over what windows claim there, by class of claim."""
+    lost: np.ndarray
+    """() squared error of every pixel beside that: signal that no window sees."""
 
     def pixel_error(self, claim: np.ndarray) -> np.ndarray:
         """Return the squared error (rows, cols) of a pixel's k coefficients.
@@ -60,7 +62,7 @@ class RiskTable:
         claim
             (rows, cols) weighted mean of what windows claim, see `Smoothed.claim`.
         """
-        return np.asarray(self.factor[np.searchsorted(self.bounds, claim)] * claim)
+        return np.asarray(self.factor[np.searchsorted(self.bounds, claim)] * claim + self.lost)
 
     def located(self, views: list[View], core: Box, claim: np.ndarray) -> list[View]:
         """Return views whose squared error is `pixel_error` at every pixel of ``core``."""
