@@ -197,8 +197,9 @@ def _tables(trials: list[Trial], k: int) -> tuple[RiskTable, np.ndarray]:
     levels = np.quantile(left, np.arange(1, LEVELS) / LEVELS)
     kept = np.zeros((2, N_RINGS * BINS))
     beyond = np.zeros((2, LEVELS * N_RINGS))
-    rings_ = np.zeros((3, N_RINGS))
+    rings_, count = np.zeros((3, N_RINGS)), 0
     for trial in trials:
+        power = trial.plan.noise_power[0]
         for fits, (along, total, error) in zip(trial.windows, trial.coefficients, strict=True):
             number = np.broadcast_to(fits.kept, along.shape)
             kept += _counted(fits.classes, along, number, kept.shape[1])
@@ -206,12 +207,13 @@ def _tables(trials: list[Trial], k: int) -> tuple[RiskTable, np.ndarray]:
             level = np.searchsorted(levels, fits.left)[:, None, None] * N_RINGS + ring
             free = np.broadcast_to((k - fits.rank)[:, None, None], total.shape)
             beyond += _counted(level, total - along.sum(axis=1), free, beyond.shape[1])
-            rings_[:2] += _counted(ring, total, error, N_RINGS)
-            rings_[2] += np.bincount(ring.ravel(), minlength=N_RINGS)
+            rings_[:2] += _counted(ring, total * power, error * power, N_RINGS)
+            rings_[2] += len(total) * np.bincount(ring[0].ravel(), power.ravel() ** 2, N_RINGS)
+            count += total.size
     lowest = float(np.sqrt(2 / sum(trial.residual.size for trial in trials)))
     # Windows that look overlap about four times: their coefficients are not all independent.
     by_ring = drawn(rings_[1], BIAS * rings_[0], np.sqrt(2 * k * 4 * rings_[2]))
-    by_ring = np.maximum(by_ring, RESPONSE * rings_[0]) / rings_[2].sum()
+    by_ring = np.maximum(by_ring, RESPONSE * rings_[0]) / count
     dropped = _pooled_dropped(beyond.reshape(2, LEVELS, N_RINGS), lowest)
     plain = np.zeros(0), np.ones(1), np.zeros(())
     return RiskTable(_pooled(kept, lowest), dropped, levels, np.ones(k), *plain), by_ring
@@ -303,7 +305,6 @@ def _modelled(
         for fits in trial.windows:
             images = np.moveaxis(cut(draw, fits.corner, fits.side), 3, 1)
             power = np.square(forward(np.ascontiguousarray(images))).sum(axis=1)
-            power /= trial.plan.noise_power[0]
             ring = np.broadcast_to(rings(fits.side), power.shape)
             total += np.bincount(ring.ravel(), power.ravel(), minlength=N_RINGS)
             count += power.size
