@@ -217,8 +217,10 @@ def _report(error: BaseException, debug: bool) -> int:
     if debug and not isinstance(error, (click.ClickException, click.Abort)):
         traceback.print_exception(error)
     message, code = _explain(error)
+    from sigmacube.console import say
+
     with suppress(OSError):  # nobody may be listening any more
-        click.echo(f"Error: {message}", err=True)
+        say(f"Error: {message}")
     return code
 
 
