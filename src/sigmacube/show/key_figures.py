@@ -73,7 +73,7 @@ def _element_figures(result: Result, every: tuple[slice, slice]) -> dict[str, st
         figures["rejected"] = f"{100 * share:.2g} % of elements"
     pixels = unexplained_of(result)
     if len(pixels):
-        figures["unexplained"] = f"{len(pixels):,} pixels, kept with a larger σ"
+        figures["unexplained"] = f"{count_of(len(pixels), 'pixel')}, kept with a larger σ"
     missing = float(np.mean(~np.isfinite(np.asarray(result.estimate[every]))))
     if missing:
         figures["no data"] = f"{100 * missing:.2g} % of elements"
