@@ -256,4 +256,6 @@ def _std(block: SceneBlock, part: SpatialPart, scale: float) -> np.ndarray | Non
         return block.to_output(np.sqrt(part.variance) * (scale * block.noise.std))
     rows = block.noise.factor
     variance = part.errors.band_covariance(rows, rows)
+    if part.growth is not None:
+        variance *= part.growth
     return block.to_output(np.sqrt(np.maximum(variance, 0)) * scale)

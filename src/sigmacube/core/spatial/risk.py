@@ -47,7 +47,11 @@ JUMP = 6.0
 # The least share of the response to noise that the error is.
 RESPONSE = 0.6
 # What the error is to be expected, over the response to noise: what smooths also biases.
-BIAS = 1.12
+BIAS = 1.04
+# Relative error of the noise at a frequency, where it is not white.
+COLOUR = 0.02
+# Dropped directions of a small scene hold signal as well: so much more noise is believed at most.
+MOST_NOISE = 1.1
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,6 +75,8 @@ class Trial:
     """(rows, cols) ‖y − yBBᵀ‖²."""
     bands: int
     """P."""
+    imputed: bool
+    """Whether elements were missing: the identity then knows the noise less well."""
 
     @property
     def box(self) -> Box:
@@ -118,7 +124,8 @@ def try_patch(
     windows = [fits for fits, _ in viewing(smoothed, plan)]
     parts = [_by_frequency(f, (*fields, response), noise, plan) for f in windows]
     square = response**2 * noise
-    return Trial(plan, smoothed, residual, error, square, windows, parts, outside, y.shape[2])
+    return Trial(plan, smoothed, residual, error, square, windows, parts, outside, y.shape[2],
+                 imputed)  # fmt: skip
 
 
 def _noise_left(fits: list[Fits]) -> float:
@@ -126,10 +133,10 @@ def _noise_left(fits: list[Fits]) -> float:
     found, expected = 0.0, 1e-9
     for group in fits:
         if group.size == 0:
-            (k, _), n = group.directions.shape[1:], group.side[0] * group.side[1]
-            found += float(np.sum(group.left * (k - group.rank) * n))
-            expected += float(np.sum((k - group.rank) * (n - group.rank)))
-    return max(found / expected, 1.0)
+            (k, _), free = group.directions.shape[1:], group.side[0] * group.side[1] - 1
+            found += float(np.sum(group.left * (k - group.rank) * free))
+            expected += float(np.sum((k - group.rank) * (free - group.rank)))
+    return float(np.clip(found / expected, 1.0, MOST_NOISE))
 
 
 def coloured(rng: np.random.Generator, shape: tuple[int, ...], plan: Plan) -> np.ndarray:
@@ -212,8 +219,12 @@ def _tables(trials: list[Trial], k: int) -> tuple[RiskTable, np.ndarray]:
             count += total.size
     lowest = float(np.sqrt(2 / sum(trial.residual.size for trial in trials)))
     # Windows that look overlap about four times: their coefficients are not all independent.
-    by_ring = drawn(rings_[1], BIAS * rings_[0], np.sqrt(2 * k * 4 * rings_[2]))
-    by_ring = np.maximum(by_ring, RESPONSE * rings_[0]) / count
+    spread = np.sqrt(2 * k * 4 * rings_[2])
+    if np.any(trials[0].plan.noise_power[0] != 1):  # known to so much, it adds as much
+        spread = np.hypot(spread, COLOUR * k * np.sqrt(rings_[2] * count))
+    by_ring = drawn(rings_[1], BIAS * rings_[0], spread)
+    least = BIAS if any(trial.imputed for trial in trials) else RESPONSE
+    by_ring = np.maximum(by_ring, least * rings_[0]) / count
     dropped = _pooled_dropped(beyond.reshape(2, LEVELS, N_RINGS), lowest)
     plain = np.zeros(0), np.ones(1), np.zeros(())
     return RiskTable(_pooled(kept, lowest), dropped, levels, np.ones(k), *plain), by_ring

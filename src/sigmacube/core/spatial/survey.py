@@ -195,7 +195,8 @@ def patches(shape: tuple[int, int]) -> list[Box]:
     [Box(top=0, bottom=50, left=0, right=72), Box(top=0, bottom=50, left=138, right=210)]
     """
     rows, cols = (min(PATCH, n) for n in shape)
-    wanted = min(PATCHES, max(shape[0] * shape[1] // (2 * PATCH**2), 1))  # half of it at most
+    most = round(shape[0] * shape[1] / (1.4 * PATCH**2))  # they cost as much as the scene itself
+    wanted = min(PATCHES, max(most, 1))
     boxes = []
     for i in range(wanted):
         down = 0.0 if wanted == 1 else i / (wanted - 1)
