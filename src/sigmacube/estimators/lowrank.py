@@ -8,13 +8,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sigmacube.core.lowrank import Combined, Factors, LowRankErrors, combine, solve_windows
-from sigmacube.core.lowrank.kept_noise import (
-    NoiseCorrelation,
-    pool_noise_correlation,
-    sampled_regions,
-)
-from sigmacube.core.lowrank.solve import spectral_energy
+from sigmacube.core.lowrank.combine import Combined, combine
+from sigmacube.core.lowrank.errors import LowRankErrors, WindowErrors
+from sigmacube.core.lowrank.factors import Factors
+from sigmacube.core.lowrank.kept_noise import pool_noise_correlation, sampled_regions
+from sigmacube.core.lowrank.solve import solve_windows, spectral_energy
 from sigmacube.core.lowrank.solvers import Solver, fit_for_noise, make_solver, traits_of
 from sigmacube.core.parallel import ParallelMap
 from sigmacube.core.validity import to_all_bands
@@ -61,7 +59,7 @@ class LowRankEstimator:
             self._solved(scene, survey.grid.part(*region), run)[0]
             for region in sampled_regions(survey.grid)
         )
-        return {"correlation": pool_noise_correlation(parts, run).table}
+        return {"correlation": pool_noise_correlation(parts, run)}
 
     def threads(self, shape: tuple[int, int, int]) -> int | None:
         """Return how many threads pay for a cube; None for one per processor."""
@@ -129,12 +127,10 @@ class LowRankEstimator:
         )
         return factors, block
 
-    def _correlation(
-        self, survey: Survey, factors: Factors, run: ParallelMap
-    ) -> NoiseCorrelation | None:
+    def _correlation(self, survey: Survey, factors: Factors, run: ParallelMap) -> np.ndarray | None:
         """Return how kept pure noise is correlated between windows; None if none is kept."""
         if "correlation" in survey.learnt:
-            return NoiseCorrelation(survey.learnt["correlation"])
+            return survey.learnt["correlation"]
         if not self._keeps_noise(survey):
             return None
         parts = (factors.select(*region) for region in sampled_regions(factors.grid))
@@ -178,8 +174,8 @@ def _region(
     """Return what was combined, cut to some rows and columns and in the units of the data."""
     scale, noise_std = block.pixel_scale, block.std_of_elements()
     errors = LowRankErrors(
-        factors, combined.noise_variance, survey.bands, survey.shape[2], scale,
-        gap_factor=combined.gap_factor,
+        WindowErrors(factors, combined.noise_variance), block.noise, survey.bands, survey.shape[2],
+        scale, gap_factor=combined.gap_factor,
     )  # fmt: skip
     std, left_out = None, combined.left_out
     if combined.variance is not None:  # in place: masked pixels are zero but for rounding
