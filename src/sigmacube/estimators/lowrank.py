@@ -12,7 +12,7 @@ from sigmacube.core.lowrank.combine import Combined, combine
 from sigmacube.core.lowrank.errors import LowRankErrors, WindowErrors
 from sigmacube.core.lowrank.factors import Factors
 from sigmacube.core.lowrank.kept_noise import pool_noise_correlation, sampled_regions
-from sigmacube.core.lowrank.solve import solve_windows, spectral_energy
+from sigmacube.core.lowrank.solve import solve_windows
 from sigmacube.core.lowrank.solvers import Solver, fit_for_noise, make_solver, traits_of
 from sigmacube.core.parallel import ParallelMap
 from sigmacube.core.validity import to_all_bands
@@ -114,17 +114,11 @@ class LowRankEstimator:
             incomplete=survey.incomplete,
         )  # fmt: skip
         white = block.scaled() if traits_of(solver).scaled else block.whitened(run)
-        solved = solve_windows(white, block.valid, grid, solver, run, progress, block.missing)
-        factors = Factors.stack(
-            grid,
-            block.noise,
-            solved.solutions,
-            spectral_energy(white, grid),
-            solved.n_valid,
+        factors = solve_windows(
+            white, block.valid, grid, block.noise, solver, run, progress, block.missing,
             finite_noise=self.settings.finite_noise and self.settings.overlap == "exact",
             weighting=self.settings.weights,
-            run=run,
-        )
+        )  # fmt: skip
         return factors, block
 
     def _correlation(self, survey: Survey, factors: Factors, run: ParallelMap) -> np.ndarray | None:

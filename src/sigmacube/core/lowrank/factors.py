@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
 
 from sigmacube.core.lowrank.solvers.base import PatchSolution
-from sigmacube.core.parallel import ParallelMap
-from sigmacube.core.rank import count_signal, near_edge_inflation, noise_edge
+from sigmacube.core.rank import near_edge_inflation, noise_edge
 from sigmacube.core.tables import WEIGHTINGS, load
 from sigmacube.core.whitening import Noise
 from sigmacube.core.windows import Span, WindowGrid
@@ -97,49 +96,39 @@ class Factors:
     """Weights that were saved with a result, which then need not be derived again."""
     kept: Mapping[Window, Kept] = field(default_factory=dict)
     """What windows rest on that do not rest on all of their elements."""
+    ranks: np.ndarray = field(init=False)
+    """(I, K, J) number of components of every window."""
+    n_signal: np.ndarray = field(init=False)
+    """(I, K, J) number of those above the noise edge; all of them without finite_noise."""
+    is_signal: np.ndarray = field(init=False)
+    """(I, K, J, rank) one for components above the noise edge, zero for the others."""
+    influence: np.ndarray = field(init=False)
+    """(I, K, J, rank) scale of each component in the first-order error: one for a strong component,
+    zero for pure noise; the fourth root of the near-edge inflation in between, because a variance
+    holds U and V each twice."""
+    noise_power: np.ndarray = field(init=False)
+    """(I, K, J) variance per element of the components that are pure noise, q in theory."""
 
-    @classmethod
-    def stack(
-        cls,
-        grid: WindowGrid,
-        noise: Noise,
-        solutions: Sequence[Sequence[Sequence[PatchSolution]]],
-        energy: np.ndarray,
-        n_valid: np.ndarray,
-        *,
-        finite_noise: bool,
-        weighting: str,
-        run: ParallelMap,
-    ) -> Factors:
-        """Stack the solutions of all windows, given as [window row][band window][window col]."""
-        rows, cols, bands = grid.window
-        shape = (grid.shape[0], grid.shape[2], grid.shape[1])
-        most = max(1, *(s.rank for row in solutions for line in row for s in line))
-        left, right = np.zeros((*shape, most, rows, cols)), np.zeros((*shape, most, bands))
-        values, residual = np.zeros((*shape, most)), np.empty(shape)
-
-        def fill(i: int) -> dict[Window, Kept]:
-            found = {}
-            for k, j in np.ndindex(shape[1:]):
-                solution = solutions[i][k][j]
-                r, own = solution.rank, Kept.of(solution)
-                left[i, k, j, :r] = solution.left.T.reshape(r, rows, cols)
-                right[i, k, j, :r] = solution.right.T
-                values[i, k, j, :r] = solution.singular_values
-                residual[i, k, j] = solution.residual
-                if own is not None:
-                    found[i, k, j] = own
-                    if noise.is_diagonal:
-                        right[i, k, j][:, ~own.known_bands()] = 0
-            return found
-
-        kept: dict[Window, Kept] = {}
-        for found in run(fill, range(len(solutions))):
-            kept |= found
-        return cls(
-            grid, noise, left, right, values, residual, energy, n_valid, finite_noise, weighting,
-            kept=kept,
-        )  # fmt: skip
+    def __post_init__(self) -> None:
+        values, bands = self.singular_values, self.grid.bands.size
+        over_noise, ranks = values.copy(), np.count_nonzero(values, axis=-1)
+        for window, own in self.kept.items():
+            over_noise[window] /= own.level
+        n_valid = np.broadcast_to(self.n_valid[:, None, :], ranks.shape)
+        n_signal = ranks.copy()
+        inflation = np.ones_like(values)
+        for n in np.unique(n_valid) if self.finite_noise else ():
+            here = n_valid == n
+            n_signal[here] = np.count_nonzero(over_noise[here] > noise_edge(int(n), bands), axis=-1)
+            inflation[here] = near_edge_inflation(over_noise[here], int(max(n, 1)), bands)
+        is_signal = (np.arange(values.shape[-1]) < n_signal[..., None]).astype(np.float64)
+        power = np.square(values) * (1 - is_signal)
+        power = np.cumsum(power, axis=-1)[..., -1]  # one by one: padding must not change the bits
+        found = {"ranks": ranks, "n_signal": n_signal, "is_signal": is_signal}
+        found["influence"] = is_signal * inflation**0.25
+        found["noise_power"] = power / np.maximum(n_valid * bands, 1)
+        for name, array in found.items():
+            object.__setattr__(self, name, array)
 
     def select(self, rows: Span, cols: Span) -> Factors:
         """Return window rows and columns (first, stop), padded to the largest rank among them.
@@ -187,41 +176,6 @@ class Factors:
         return rows
 
     @cached_property
-    def ranks(self) -> np.ndarray:
-        """(I, K, J) number of components of every window."""
-        return np.count_nonzero(self.singular_values, axis=-1)
-
-    @cached_property
-    def n_signal(self) -> np.ndarray:
-        """(I, K, J) number of components above the noise edge; all of them without finite_noise."""
-        if not self.finite_noise:
-            return self.ranks
-        bands = self.grid.bands.size
-        edges = {n: noise_edge(int(n), bands) for n in np.unique(self.n_valid)}
-        signal = np.empty_like(self.ranks)
-        for i, k, j in np.ndindex(signal.shape):
-            signal[i, k, j] = count_signal(
-                self._values_over_noise[i, k, j], edges[self.n_valid[i, j]]
-            )
-        return signal
-
-    @cached_property
-    def _values_over_noise(self) -> np.ndarray:
-        """(I, K, J, rank) d over the noise level of the matrix that was decomposed."""
-        if not self.kept:
-            return self.singular_values
-        values = self.singular_values.copy()
-        for window, own in self.kept.items():
-            values[window] /= own.level
-        return values
-
-    @cached_property
-    def is_signal(self) -> np.ndarray:
-        """(I, K, J, rank) one for components above the noise edge, zero for the others."""
-        components = np.arange(self.singular_values.shape[-1])
-        return (components < self.n_signal[..., None]).astype(np.float64)
-
-    @cached_property
     def signal_leverage(self) -> np.ndarray:
         """(I, K, J, rows, cols) a_u of the components above the noise edge.
 
@@ -229,29 +183,6 @@ class Factors:
         would bias it.
         """
         return np.einsum("ikjr,ikjrhw,ikjrhw->ikjhw", self.is_signal, self.left, self.left)
-
-    @cached_property
-    def influence(self) -> np.ndarray:
-        """(I, K, J, rank) scale of each component in the first-order error.
-
-        One for a strong component, zero for pure noise; the fourth root of the near-edge inflation
-        in between, because a variance holds U and V each twice.
-        """
-        if not self.finite_noise:
-            return self.is_signal
-        scale = np.zeros_like(self.singular_values)
-        for n in np.unique(self.n_valid):
-            here = (self.is_signal > 0) & (self.n_valid == n)[:, None, :, None]
-            size = int(max(n, 1)), self.grid.bands.size
-            scale[here] = near_edge_inflation(self._values_over_noise[here], *size) ** 0.25
-        return scale
-
-    @cached_property
-    def noise_power(self) -> np.ndarray:
-        """(I, K, J) variance per element of the components that are pure noise, q in theory."""
-        power = np.square(self.singular_values) * (1 - self.is_signal)
-        power = np.cumsum(power, axis=-1)[..., -1]  # one by one: padding must not change the bits
-        return power / np.maximum(self.n_valid[:, None, :] * self.grid.bands.size, 1)
 
     @cached_property
     def residual_ratio(self) -> np.ndarray:

@@ -52,22 +52,23 @@ class Overlap:
 
     def pixels(self, left: np.ndarray) -> np.ndarray:
         """Return (pairs, rank, rank) U_aᵀU_b over shared pixels, from U (windows, rank, ...)."""
-        (down, _, across), (height, width) = self.apart, left.shape[2:]
-        (rows_a, rows_b), (cols_a, cols_b) = _shared(height, down), _shared(width, across)
-        u_a = left[self.first][:, :, rows_a, cols_a]
-        u_b = left[self.second][:, :, rows_b, cols_b]
+        in_a, in_b = self._shared((left.shape[2], 0, left.shape[3]))
+        u_a = left[self.first][:, :, in_a[0], in_a[2]]
+        u_b = left[self.second][:, :, in_b[0], in_b[2]]
         u_a, u_b = (u.reshape(*u.shape[:2], -1) for u in (u_a, u_b))
         return u_a @ u_b.swapaxes(1, 2)
 
     def bands(self, right: np.ndarray) -> np.ndarray:
         """Return (pairs, rank, rank) V_aᵀV_b over shared bands, from V (windows, rank, bands)."""
-        in_a, in_b = _shared(right.shape[2], self.apart[1])
-        return right[self.first][..., in_a] @ right[self.second][..., in_b].swapaxes(1, 2)
+        in_a, in_b = self._shared((0, right.shape[2], 0))
+        return right[self.first][..., in_a[1]] @ right[self.second][..., in_b[1]].swapaxes(1, 2)
 
-
-def _shared(size: int, apart: int) -> tuple[slice, slice]:
-    """Return which elements of a window it shares with one so far ahead, and which of that one."""
-    return slice(max(apart, 0), size + min(apart, 0)), slice(max(-apart, 0), size - max(apart, 0))
+    def _shared(self, sizes: tuple[int, int, int]) -> list[tuple[slice, ...]]:
+        """Return the rows, bands and columns of a that b covers too, and those of b."""
+        return [
+            tuple(slice(max(d, 0), n + min(d, 0)) for d, n in zip(apart, sizes, strict=True))
+            for apart in (self.apart, tuple(-d for d in self.apart))
+        ]
 
 
 def overlaps(grid: WindowGrid, layers: slice = slice(None)) -> list[Overlap]:

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sigmacube.core.lowrank.eigen import is_below, leading_eigenpairs
-from sigmacube.core.rank import count_signal, noise_edge
+from sigmacube.core.rank import count_signal, is_below, leading_eigenpairs, noise_edge
 
 __all__ = ["GRAM_RESOLUTION", "LowRank", "rms", "working_precision"]
 

@@ -6,12 +6,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from sigmacube.core.lowrank.eigen import leading_eigenpairs
 from sigmacube.core.lowrank.solvers.base import PatchSolution
 from sigmacube.core.lowrank.solvers.low_rank import GRAM_RESOLUTION, working_precision
 from sigmacube.core.lowrank.solvers.m_estimate import Observed, full_influence, settle, to_solution
 from sigmacube.core.lowrank.solvers.weighted import alternate
-from sigmacube.core.rank import count_signal, noise_edge
+from sigmacube.core.rank import count_signal, leading_eigenpairs, noise_edge
 
 __all__ = ["SvdSolver"]
 
@@ -59,34 +58,17 @@ class SvdSolver:
         """
         if missing is not None:
             return self._incomplete(patch, missing)
-        if patch.shape[0] >= patch.shape[1]:
-            return self.from_gram(patch, patch.T @ patch, len(patch))
-        energy, edge = float(np.vdot(patch, patch)), noise_edge(*patch.shape)
+        n, p = patch.shape
+        energy, edge = float(np.vdot(patch, patch)), noise_edge(n, p)
         if energy == 0.0 or edge**2 < GRAM_RESOLUTION * energy:
             return self._by_patch(patch, edge)
-        values, left = self._leading(patch @ patch.T, edge)
-        right = patch.T @ (left / np.sqrt(values))
-        return PatchSolution(left, np.sqrt(values), right, energy - float(values.sum()))
-
-    def from_gram(self, patch: np.ndarray, gram: np.ndarray, n_valid: int) -> PatchSolution:
-        """Solve a patch of no fewer pixels than bands from its Gram matrix.
-
-        Parameters
-        ----------
-        patch
-            The patch (..., bands), or an image of it; masked pixels are rows of zeros.
-        gram
-            (bands, bands) patchᵀ patch, parts of which neighbouring windows share.
-        n_valid
-            How many pixels are not masked.
-        """
-        edge, energy = noise_edge(n_valid, len(gram)), float(np.trace(gram))
-        if energy == 0.0 or edge**2 < GRAM_RESOLUTION * energy:
-            return self._by_patch(patch.reshape(-1, len(gram)), edge)
-        values, right = self._leading(gram, edge)
+        # The smaller of the two Gram matrices has the same eigenvalues.
+        values, vectors = self._leading(patch.T @ patch if n >= p else patch @ patch.T, edge)
         d = np.sqrt(values)
-        left = np.matmul(patch, right / d).reshape(patch.size // len(right), len(d))
-        return PatchSolution(left, d, right, max(energy - float(values.sum()), 0.0))
+        residual = max(energy - float(values.sum()), 0.0)
+        if n >= p:
+            return PatchSolution(patch @ (vectors / d), d, vectors, residual)
+        return PatchSolution(vectors, d, patch.T @ (vectors / d), residual)
 
     def _leading(self, gram: np.ndarray, edge: float) -> tuple[np.ndarray, np.ndarray]:
         if self.rank == "auto":
