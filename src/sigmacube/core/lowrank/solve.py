@@ -75,10 +75,11 @@ def solve_windows(
               for i in range(n_rows)]  # fmt: skip
     spectra = [white[..., grid.bands.slice(k)] for k in range(n_layers)]
     energy = np.stack([np.einsum("rcv,rcv->rc", part, part) for part in spectra], axis=-1)
-    *factors, kept = _stacked(solutions, grid, noise)
+    left, right, values, residual, kept = _stacked(solutions, grid, noise)
     return Factors(
-        grid, noise, *factors, energy, np.array(counts), finite_noise, weighting, kept=kept
-    )
+        grid, noise, left, right, values, residual, energy, np.array(counts), finite_noise,
+        weighting, kept=kept,
+    )  # fmt: skip
 
 
 def _stacked(
@@ -89,7 +90,8 @@ def _stacked(
     Solutions are given as [window row][band window][window col].
     """
     rows, cols, bands = grid.window
-    shape, kept = (grid.shape[0], grid.shape[2], grid.shape[1]), {}
+    shape = (grid.shape[0], grid.shape[2], grid.shape[1])
+    kept: dict[Window, Kept] = {}
     most = max(1, *(s.rank for row in solutions for line in row for s in line))
     left, right = np.zeros((*shape, most, rows, cols)), np.zeros((*shape, most, bands))
     values, residual = np.zeros((*shape, most)), np.empty(shape)
