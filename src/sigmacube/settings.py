@@ -125,12 +125,9 @@ class Settings:
                     f"Invalid step {step}. It must not exceed the window, {side}, or pixels "
                     "would be left out."
                 )
-        if self.prior == "spatial":
-            self._check_spatial()
-
-    def _check_spatial(self) -> None:
-        """Refuse what only low-rank windows can do."""
-        if self.solver not in ("svd", "robust"):
+        if self.prior is None:
+            return
+        if self.solver not in ("svd", "robust"):  # what only low-rank windows can do
             raise ValueError(
                 f"Invalid solver {self.to_dict()['solver']!r} with prior='spatial'. It must be "
                 "'svd' or 'robust'; other solvers belong to prior=None, the low-rank windows "

@@ -80,8 +80,6 @@ class Axis:
     """How many windows ahead of a window still overlap it, at most."""
     origin: int = field(init=False, compare=False, repr=False)
     """Element of the whole axis that this axis starts at."""
-    root: Axis = field(init=False, compare=False, repr=False)
-    """The whole axis that this one is a part of, or is."""
 
     def __post_init__(self) -> None:
         if self.whole is None:
@@ -99,9 +97,14 @@ class Axis:
         count = np.searchsorted(starts, edges[:-1], side="right") - first
         reach = int(count.max()) - 1 if self.whole is None else self.whole.reach
         found: dict[str, Any] = {"starts": starts, "edges": edges, "first": first, "count": count}
-        found |= {"reach": reach, "origin": origin, "root": self.whole or self}
+        found |= {"reach": reach, "origin": origin}
         for name, value in found.items():
             object.__setattr__(self, name, value)
+
+    @property
+    def root(self) -> Axis:
+        """The whole axis that this one is a part of, or is."""
+        return self if self.whole is None else self.whole
 
     def part(self, first: int, stop: int) -> Axis:
         """Return the axis that windows ``first`` to ``stop`` − 1 of this one span.
