@@ -109,7 +109,8 @@ def along_bands(result: DenoisedCube) -> np.ndarray:
     pixel leverage a from the standard deviation. Bands without values are uncorrelated with all
     others.
     """
-    valid, total = result.has_values(), 0.0
+    valid = result.has_values()
+    total = np.zeros((int(valid.sum()),) * 2)
     ratio = None if result.error_model is not None else _variance_ratio(result)
     for rows, cols in _places(result):
         if ratio is None:
@@ -119,10 +120,10 @@ def along_bands(result: DenoisedCube) -> np.ndarray:
         else:
             covariance = _of_window(result, valid, rows, cols, ratio)
         if covariance is not None:
-            total = total + _correlation(covariance)
+            total += _correlation(covariance)
     matrix = np.eye(len(valid))
     if np.any(total):
-        matrix[np.ix_(valid, valid)] = _correlation(np.asarray(total))
+        matrix[np.ix_(valid, valid)] = _correlation(total)
     return matrix
 
 

@@ -133,10 +133,10 @@ class Settings:
                 "'svd' or 'robust'; other solvers belong to prior=None, the low-rank windows "
                 "(--prior none)."
             )
-        for name, sides in (("window", self.window), ("step", self.step)):
-            if not isinstance(sides, int):
+        for name, given in (("window", self.window), ("step", self.step)):
+            if not isinstance(given, int):
                 raise ValueError(
-                    f"Invalid {name} {sides} with prior='spatial'. It must be a whole number; "
+                    f"Invalid {name} {given} with prior='spatial'. It must be a whole number; "
                     "windows that differ by axis belong to prior=None (--prior none)."
                 )
 

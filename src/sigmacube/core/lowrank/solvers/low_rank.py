@@ -9,15 +9,13 @@ import numpy as np
 
 from sigmacube.core.rank import count_signal, is_below, leading_eigenpairs, noise_edge
 
-__all__ = ["GRAM_RESOLUTION", "LowRank", "rms", "working_precision"]
+__all__ = ["LowRank", "components", "resolves", "rms", "working_precision"]
 
 # Largest value, in units of the noise, that single precision holds to 1e-4 of the noise.
 SINGLE_PRECISION_RANGE = 1500.0
 # The square of the noise edge, relative to the sum of all squares, below which a float64 Gram
 # matrix no longer resolves the noise floor and the patch itself is decomposed.
 GRAM_RESOLUTION = 1e-11
-# Components computed at first where the rank is not known.
-FIRST_COMPONENTS = 16
 POWER_STEPS = 4
 # Columns and steps of the block iteration that looks for further components.
 BLOCK = 8
@@ -52,7 +50,7 @@ class LowRank:
     @classmethod
     def leading(cls, patch: np.ndarray, rank: int) -> LowRank:
         """Return the ``rank`` leading components of a patch."""
-        vectors = _pairs(patch, count=min(rank, *patch.shape))[1].astype(patch.dtype)
+        vectors = components(patch, count=min(rank, *patch.shape))[1].astype(patch.dtype)
         return cls(patch @ vectors, vectors)
 
     @classmethod
@@ -68,15 +66,13 @@ class LowRank:
         floor
             Level that the noise does not fall below.
         """
-        energy = float(np.vdot(patch, patch))
-        most = min(patch.shape)
-        count = min(FIRST_COMPONENTS, most)
-        while True:
-            values, vectors = _pairs(patch, count=count)
-            rank = _rank_above_own_noise(np.sqrt(np.maximum(values, 0)), energy, patch.shape, floor)
-            if rank < count or count == most:
-                break
-            count = min(4 * count, most)
+        values, vectors = components(patch, count=min(patch.shape))
+        energy, (n, p), rank, found = float(np.vdot(patch, patch)), patch.shape, -1, 0
+        while found > rank:
+            rank = found
+            left_over = max(energy - float(np.sum(values[:rank] ** 2)), 0.0)
+            level = max(math.sqrt(left_over / max((n - rank) * (p - rank), 1)), floor)
+            found = count_signal(values, level * noise_edge(n, p))
         right = vectors[:, :rank].astype(patch.dtype)
         return cls(patch @ right, right)
 
@@ -178,29 +174,46 @@ def _drop_below(low: LowRank, edge: float) -> LowRank:
     return LowRank(left[:, keep] * values[keep], low.right @ rotation[keep].T)
 
 
-def _rank_above_own_noise(
-    values: np.ndarray, energy: float, shape: tuple[int, int], floor: float
-) -> int:
-    """Return how many singular values exceed the edge of the noise that they leave."""
-    n, p = shape
-    rank = 0
-    while True:
-        left_over = max(energy - float(np.sum(values[:rank] ** 2)), 0.0)
-        level = max(math.sqrt(left_over / max((n - rank) * (p - rank), 1)), floor)
-        found = count_signal(values, level * noise_edge(n, p))
-        if found <= rank:
-            return rank
-        rank = found
+def components(
+    patch: np.ndarray, *, floor: float | None = None, count: int | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return singular values d of a patch, descending, and its right vectors (bands, rank).
 
+    By its Gram matrix, or by the patch itself where the Gram matrix would lose the noise floor.
 
-def _pairs(patch: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the largest squared singular values and their right vectors."""
+    Parameters
+    ----------
+    patch
+        (pixels, bands).
+    floor
+        Values must exceed this. Give either ``floor`` or ``count``.
+    count
+        How many at most; fewer where the patch has a lower rank.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> components(np.diag([2.0, 5.0]), count=1)[0]
+    array([5.])
+    """
     double = patch.astype(np.float64, copy=False)
     gram = double.T @ double
-    if noise_edge(*patch.shape) ** 2 >= GRAM_RESOLUTION * float(np.trace(gram)):
-        return leading_eigenpairs(gram, count=count)
-    _, values, right = np.linalg.svd(double, full_matrices=False)
-    return values[:count] ** 2, right[:count].T
+    if resolves(float(np.trace(gram)), patch.shape):
+        above = None if floor is None else floor**2
+        values, vectors = leading_eigenpairs(gram, floor=above, count=count)
+        values, tiny = np.sqrt(np.maximum(values, 0)), 1e-7
+    else:
+        _, values, rows = np.linalg.svd(double, full_matrices=False)
+        values, vectors, tiny = values[:count], rows[:count].T, 1e-14
+        if floor is not None:
+            values, vectors = values[values > floor], vectors[:, values > floor]
+    real = values > tiny * values.max(initial=0.0)  # a patch of lower rank than asked for
+    return values[real], vectors[:, real]
+
+
+def resolves(energy: float, shape: tuple[int, ...]) -> bool:
+    """Tell whether a Gram matrix in double precision holds the noise of a patch of unit noise."""
+    return energy > 0 and noise_edge(shape[0], shape[1]) ** 2 >= GRAM_RESOLUTION * energy
 
 
 def working_precision(patch: np.ndarray) -> np.ndarray:
