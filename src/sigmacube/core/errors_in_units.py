@@ -10,7 +10,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from sigmacube.core.errors import NEGLIGIBLE, SpectralCovariance, Weights
+from sigmacube.core.errors import NEGLIGIBLE, PixelSets, SpectralCovariance, Weights
 from sigmacube.core.parallel import parallel
 from sigmacube.core.stored import ModelArrays
 from sigmacube.core.whitening import Noise
@@ -114,18 +114,12 @@ class ErrorsInUnits:
         return np.asarray(covariance * np.square(scale)[..., None])
 
     def support_covariance(
-        self,
-        labels: np.ndarray,
-        count: int,
-        weights: np.ndarray,
-        first: np.ndarray,
-        second: np.ndarray,
-        workers: int | None = None,
-        boxes: np.ndarray | None = None,
+        self, sets: PixelSets, first: np.ndarray, second: np.ndarray, workers: int | None = None
     ) -> np.ndarray:
-        """Return (supports, n) covariances of combinations of bands, averaged over supports."""
+        """Return (sets, n) covariances of combinations (n, bands) of bands, summed over sets."""
+        weights, rows = self._on_pixels(sets.weights), (self._rows(first), self._rows(second))
         covariance: np.ndarray = self.white.support_covariance(
-            labels, count, self._on_pixels(weights), self._rows(first), self._rows(second)
+            sets.labels, sets.count, weights, *rows
         )
         return covariance
 

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from scipy import ndimage
 
+from sigmacube.core.errors import PixelSets
 from sigmacube.core.lowrank.combine import visit_cells
 from sigmacube.core.lowrank.factors import Factors
 from sigmacube.core.lowrank.pairs import PRECISION, Layer, Pairs, overlaps
@@ -116,16 +117,13 @@ def _fill(pairs: Pairs, image: np.ndarray, *cell: Any) -> None:
 
 def support_covariance(
     factors: Factors,
-    labels: np.ndarray,
-    count: int,
-    weights: np.ndarray,
+    sets: PixelSets,
     first: np.ndarray,
     second: np.ndarray,
     noise_variance: np.ndarray | None,
     run: ParallelMap,
-    boxes: np.ndarray | None = None,
 ) -> np.ndarray:
-    """Return (supports, n) error covariances of band combinations, averaged over supports.
+    """Return (supports, n) error covariances of band combinations, summed over sets of pixels.
 
     Supports are worked off in batches by where they begin in the whole scene, each with the windows
     over it, so that a part of a scene has the bits of the whole.
@@ -134,27 +132,21 @@ def support_covariance(
     ----------
     factors
         Factors of all windows.
-    labels
-        (row, col) number of the support a pixel belongs to, from 0; negative for none.
-    count
-        Number of supports.
-    weights
-        (row, col) weight of each pixel in its support.
+    sets
+        The supports.
     first, second
         (n, whitened bands) weights of the combinations.
     noise_variance
         (row, col, band cell) variance of kept components of pure noise, or None.
     run
         Parallel map.
-    boxes
-        (supports, 4) first row, end, first col, end of each in the whole scene; those of the pixels
-        with a weight by default.
     """
+    weights, count = sets.weights, sets.count
     output = np.zeros((count, len(first)))
     groups = _by_band_cell(factors, first, second)
-    labels = np.where(weights != 0, labels, -1)
+    labels = np.where(weights != 0, sets.labels, -1)
     own = boxes_of(labels, count)
-    for numbers, windows in _batches(factors, own, boxes):
+    for numbers, windows in _batches(factors, own, sets.boxes):
         part = factors.select(*windows)
         shift = np.repeat(np.subtract(factors.grid.origin, part.grid.origin), 2)
         supports = [_support(labels, weights, n, own[n], shift) for n in numbers]

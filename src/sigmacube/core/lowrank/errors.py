@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from sigmacube.core.errors import Weights
+from sigmacube.core.errors import PixelSets, Weights
 from sigmacube.core.errors_in_units import ErrorsInUnits
 from sigmacube.core.lowrank.covariance import (
     band_covariance,
@@ -71,29 +71,23 @@ class WindowErrors:
         return band_covariance(self.factors, first, second, self.noise_variance, run)
 
     def support_covariance(
-        self,
-        labels: np.ndarray,
-        count: int,
-        weights: np.ndarray,
-        first: np.ndarray,
-        second: np.ndarray,
-        run: ParallelMap = in_turn,
-        boxes: np.ndarray | None = None,
+        self, sets: PixelSets, first: np.ndarray, second: np.ndarray, run: ParallelMap = in_turn
     ) -> np.ndarray:
-        """Return (supports, n) covariances of combinations of bands, averaged over supports.
+        """Return (sets, n) covariances of combinations (n, bands) of bands, summed over sets.
 
-        Supports wider than two windows are better done one by one, as regions.
+        Sets wider than two windows are better done one by one, as regions.
         """
-        grid, ends = self.factors.grid, boxes_of(labels, count)
+        grid, ends = self.factors.grid, boxes_of(sets.labels, sets.count)
         sides = np.stack([ends[:, 1] - ends[:, 0], ends[:, 3] - ends[:, 2]], axis=1)
         wide = np.flatnonzero(np.any(sides > [2 * grid.rows.size, 2 * grid.cols.size], axis=1))
-        small = np.where(np.isin(labels, wide), -1, labels)
+        small = replace(sets, labels=np.where(np.isin(sets.labels, wide), -1, sets.labels))
         covariance = support_covariance(
-            self.factors, small, count, weights, first, second, self.noise_variance, run, boxes
+            self.factors, small, first, second, self.noise_variance, run
         )
         for number in wide:
-            own = self.region_covariance(np.where(labels == number, weights, 0.0))
-            covariance[number] = np.einsum("nv,nv->n", first @ own, second)
+            own = np.where(sets.labels == number, sets.weights, 0.0)
+            found = self.region_covariance(own)
+            covariance[number] = np.einsum("nv,nv->n", first @ found, second)
         return covariance
 
     def draws(
@@ -133,18 +127,9 @@ class LowRankErrors(ErrorsInUnits):
         return to_arrays(self, rows or (0, self.shape[0]), cols or (0, self.shape[1]))
 
     def support_covariance(
-        self,
-        labels: np.ndarray,
-        count: int,
-        weights: np.ndarray,
-        first: np.ndarray,
-        second: np.ndarray,
-        workers: int | None = None,
-        boxes: np.ndarray | None = None,
+        self, sets: PixelSets, first: np.ndarray, second: np.ndarray, workers: int | None = None
     ) -> np.ndarray:
-        """Return (supports, n) covariances of combinations of bands, averaged over supports."""
-        sides = self._rows(first), self._rows(second)
+        """Return (sets, n) covariances of combinations (n, bands) of bands, summed over sets."""
+        scaled = replace(sets, weights=self._on_pixels(sets.weights))
         with parallel(workers) as run:
-            return self.white.support_covariance(
-                labels, count, self._on_pixels(weights), *sides, run, boxes
-            )
+            return self.white.support_covariance(scaled, self._rows(first), self._rows(second), run)
