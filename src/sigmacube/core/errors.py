@@ -275,7 +275,8 @@ class CombinedErrors:
         if sets.count * len(rows) > MOST_FUNCTIONALS:
             raise ValueError(
                 f"Invalid request for {sets.count} means of {len(rows)} bands of a fused cube; at "
-                f"most {MOST_FUNCTIONALS} are possible. Aggregate each cube first, then fuse the means."
+                f"most {MOST_FUNCTIONALS} are possible. Aggregate each cube first, then fuse the "
+                "means."
             )
         output = np.empty((sets.count, len(first)))
         for number in range(sets.count):
