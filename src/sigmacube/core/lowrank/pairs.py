@@ -133,22 +133,16 @@ class Layer:
         output = [factors.output_rows[:, k, ..., bands.within(int(grid.bands.starts[k]))]
                   for k in ks]  # fmt: skip
 
-        def flat(array: np.ndarray) -> np.ndarray:
-            own = array[:, bands.windows]
-            return own.reshape(-1, *own.shape[3:])
-
-        return cls(
-            grid,
-            bands,
-            np.arange(np.prod(shape)).reshape(shape),
-            np.stack(at, axis=-1).reshape(-1, 3),
-            flat(factors.left),
-            flat(factors.shares[number]),
-            flat(factors.singular_values),
-            flat(factors.influence),
-            np.stack(output, axis=1).reshape(-1, *output[0].shape[2:]),
-            flat(factors.noise_power),
+        own = [array[:, bands.windows] for array in (
+            factors.left, factors.shares[number], factors.singular_values, factors.influence,
+            factors.noise_power,
+        )]  # fmt: skip
+        left, shares, values, influence, power, rows = (
+            array.reshape(-1, *array.shape[3:]) for array in (*own, np.stack(output, axis=1))
         )
+        numbers = np.arange(len(power)).reshape(shape)
+        starts = np.stack(at, axis=-1).reshape(-1, 3)
+        return cls(grid, bands, numbers, starts, left, shares, values, influence, rows, power)
 
     def apart(self, windows: np.ndarray) -> np.ndarray:
         """Return (w, w, 3) distances of some windows in rows, bands and columns."""
