@@ -1,21 +1,51 @@
-"""What the iterative solvers share: a low-rank matrix, kept by its factors and moved by steps."""
+"""What the iterative solvers share: a low-rank matrix, kept by its factors and moved by steps.
+
+An influence function ψ bounds what a residual may do. L is low-rank and solves
+"the low-rank part of L + ψ(Y − L) is L"; the iteration is L ← low-rank part of L + ψ(Y − L)/q with
+q the mean slope of ψ, the Newton step of the average element. With ψ(r) = r it is least squares on
+the values that are there.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
 from sigmacube.core.rank import count_signal, is_below, leading_eigenpairs, noise_edge
 
-__all__ = ["LowRank", "components", "resolves", "rms", "working_precision"]
+__all__ = [
+    "Influence",
+    "LowRank",
+    "MEstimate",
+    "Observed",
+    "components",
+    "correction",
+    "full_influence",
+    "iterate",
+    "resolves",
+    "rms",
+    "working_precision",
+]
+
+Influence = Callable[[np.ndarray], tuple[np.ndarray, float]]
+"""Takes residuals (zero where missing); returns ψ of them and its mean slope."""
+
 
 # Largest value, in units of the noise, that single precision holds to 1e-4 of the noise.
 SINGLE_PRECISION_RANGE = 1500.0
 # The square of the noise edge, relative to the sum of all squares, below which a float64 Gram
 # matrix no longer resolves the noise floor and the patch itself is decomposed.
 GRAM_RESOLUTION = 1e-11
+MAX_STEPS = 100
+# Slopes below this share make steps so long that they may not settle.
+SMALLEST_SLOPE = 0.2
+# Steps that have become longer by this factor do not settle either: where most values are missing,
+# that of the average element is too long for a pixel that has all of its own. They are halved,
+# down to ψ itself.
+GROWING = 2.0
 POWER_STEPS = 4
 # Columns and steps of the block iteration that looks for further components.
 BLOCK = 8
@@ -134,6 +164,81 @@ class LowRank:
         )
         real = values > 1e-14 * max(values.max(initial=0.0), 1e-300)
         return left[:, real], values[real], (right @ rotation.T)[:, real]
+
+
+@dataclass(frozen=True, eq=False)
+class Observed:
+    """A patch in working precision, with what is missing in it."""
+
+    values: np.ndarray
+    """(pixels, bands)."""
+    present: np.ndarray | None
+    """(pixels, bands) one where a value is there, zero where it is missing; None is all ones."""
+    share: float
+    """Share of the values that are there."""
+
+    @classmethod
+    def create(cls, values: np.ndarray, missing: np.ndarray | None) -> Observed:
+        """Note what is missing in a patch."""
+        if missing is None:
+            return cls(values, None, 1.0)
+        present = np.subtract(1, missing, dtype=values.dtype)
+        return cls(values, present, 1 - np.count_nonzero(missing) / missing.size)
+
+    def residual(self, matrix: np.ndarray) -> np.ndarray:
+        """Return Y − L, zero where values are missing."""
+        residual = self.values - matrix
+        if self.present is not None:
+            residual *= self.present
+        return residual
+
+
+@dataclass(frozen=True, eq=False)
+class MEstimate:
+    """State of the iteration."""
+
+    low: LowRank
+    matrix: np.ndarray
+    """L."""
+    change: float = np.inf
+    """Root mean square of the last step, in noise std."""
+
+
+def iterate(
+    data: Observed,
+    start: LowRank,
+    influence: Influence,
+    tolerance: float,
+    max_steps: int = MAX_STEPS,
+) -> MEstimate:
+    """Iterate with a fixed rank until a step moves L by less than ``tolerance`` noise std."""
+    low, matrix, least, longest = start, start.matrix(), np.inf, 1 / SMALLEST_SLOPE
+    for _ in range(max_steps):
+        low = low.step(correction(data, matrix, influence, longest))
+        moved = low.matrix()
+        change = rms(np.subtract(moved, matrix, out=matrix))
+        matrix = moved
+        if change <= tolerance:
+            break
+        if change > GROWING * least:
+            least, longest = change, max(longest / 2, 1.0)
+        least = min(least, change)
+    return MEstimate(low, matrix, change)
+
+
+def correction(
+    data: Observed, matrix: np.ndarray, influence: Influence, longest: float = 1 / SMALLEST_SLOPE
+) -> np.ndarray:
+    """Return ψ(Y − L)/q, zero where values are missing, with 1/q no more than ``longest``."""
+    bounded, slope = influence(data.residual(matrix))
+    slope -= 1 - data.share  # missing values have residual zero, where the slope is one
+    bounded *= min(1 / max(slope, SMALLEST_SLOPE), longest)  # longer ones may not settle
+    return bounded
+
+
+def full_influence(residual: np.ndarray) -> tuple[np.ndarray, float]:
+    """Let every residual count in full: least squares."""
+    return residual, 1.0
 
 
 def _find_above(matrix: np.ndarray, edge: float) -> np.ndarray:

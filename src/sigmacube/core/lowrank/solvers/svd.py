@@ -8,8 +8,14 @@ from typing import Any
 import numpy as np
 
 from sigmacube.core.lowrank.solvers.base import PatchSolution
-from sigmacube.core.lowrank.solvers.low_rank import components, resolves, working_precision
-from sigmacube.core.lowrank.solvers.m_estimate import Observed, full_influence, settle, to_solution
+from sigmacube.core.lowrank.solvers.low_rank import (
+    Observed,
+    components,
+    full_influence,
+    resolves,
+    working_precision,
+)
+from sigmacube.core.lowrank.solvers.m_estimate import settle, to_solution
 from sigmacube.core.lowrank.solvers.weighted import alternate
 from sigmacube.core.rank import noise_edge
 
