@@ -23,6 +23,9 @@ from sigmacube.core.windows import BLOCK, Axis, Cell, Span
 
 __all__ = ["band_covariance", "batch_side", "boxes_of", "region_terms", "support_covariance"]
 
+# Pairs of windows of a region that are multiplied together.
+AT_ONCE = 1000
+
 
 @dataclass(frozen=True, eq=False)
 class _Combinations:
@@ -272,7 +275,7 @@ def _region(factors: Factors, weights: np.ndarray) -> tuple[np.ndarray, np.ndarr
     v = spread.reshape(-1, *spread.shape[3:])
     share, low_rank = _by_band(grid.bands, np.einsum("chw,chw->c", p, p)), np.zeros((n_bands,) * 2)
     where = [grid.slices(i, j)[:2] for i, _, j in np.ndindex(*factors.left.shape[:3])]
-    groups = overlaps(grid)
+    groups = [piece for group in overlaps(grid) for piece in group.pieces(AT_ONCE)]
     for number, cell in enumerate(grid.bands.cells()):
         half = np.zeros_like(v)  # half of the sum: the other half is its transpose
         for n, pixels in enumerate(where):

@@ -21,6 +21,7 @@ Leverages are pure numbers of order one, so single precision does: its relative 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
@@ -49,6 +50,12 @@ class Overlap:
     """(pairs,) number of b, which never comes before a."""
     apart: tuple[int, int, int]
     """Row, band and column of b minus those of a, in elements."""
+
+    def pieces(self, most: int) -> Iterator[Overlap]:
+        """Yield no more pairs than so many at a time, where products of all would be large."""
+        for start in range(0, len(self.first), most):
+            here = slice(start, start + most)
+            yield Overlap(self.first[here], self.second[here], self.apart)
 
     def pixels(self, left: np.ndarray) -> np.ndarray:
         """Return (pairs, rank, rank) U_aᵀU_b over shared pixels, from U (windows, rank, ...)."""
