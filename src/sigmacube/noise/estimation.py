@@ -216,12 +216,23 @@ def fit_noise(
         if found is not None:
             by_lag, lag1 = found.by_lag, found.spatial_lag1
         part = NoiseEstimate(model, method or DEFAULT, lag1, by_lag, screen)
+        _check_positive(part.std, usable)
         if method is None:
             part = _with_shared(part, sample)
             part = replace(part, wild_share=wild_share(sample, part.value, run))
     estimate = _on_all_bands(part, sample, bands, spectra[valid], values.shape[2])
     log.info(estimate.describe())
     return estimate
+
+
+def _check_positive(std: np.ndarray, bands: np.ndarray) -> None:
+    """Refuse noise that no values show: too few of them, or steps of which most are the same."""
+    lacking = ~(np.isfinite(std) & (std > 0))
+    if lacking.any():
+        raise ValueError(
+            f"Invalid scene for a noise estimate: that of band {bands[lacking][0]} comes out as "
+            f"{std[lacking][0]:g}. It must be positive. Give the noise instead."
+        )
 
 
 def by_regression(sample: NoiseSample, run: ParallelMap) -> Found:
