@@ -230,10 +230,9 @@ class TestVrt:
             (folder / "a.tif").write_text("no picture")
             path = self.write(folder, folder / "a.tif")
         elif way == "attribute":
-            tag = f'SourceFilename relativeToVRT="0">{secret}</SourceFilename'
-            hidden = path.read_text().replace(f"<SimpleSource><{tag}>",
-                                              f'<SimpleSource SourceFilename="{secret}">')  # fmt: skip
-            path.write_text(hidden)
+            element = f'<SourceFilename relativeToVRT="0">{secret}</SourceFilename>'
+            text = path.read_text().replace(f"<SimpleSource>{element}", "<SimpleSource{}>")
+            path.write_text(text.format(f' SourceFilename="{secret}"'))
         elif way == "entity":
             path = self.write(folder, str(secret).replace("/", "&#47;"))
         elif way == "link":
