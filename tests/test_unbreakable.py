@@ -132,6 +132,18 @@ class TestHdf:
         with pytest.raises(ValueError, match=r"x\.h5: damaged: .* claims 2147483648 values"):
             io.read(path)
 
+    def test_a_heap_that_the_library_never_leaves(self, tmp_path):
+        path = tmp_path / "x.h5"
+        with h5py.File(path, "w") as file:
+            file.create_dataset("cube", data=CUBE).attrs["units"] = "reflectance"
+        content = bytearray(path.read_bytes())
+        free = content.index(b"reflectance", content.index(b"GCOL")) + 16
+        assert content[free : free + 8] == bytes(8)  # the head of what is free
+        content[free + 8 : free + 16] = bytes(8)
+        path.write_bytes(content)
+        with pytest.raises(ValueError, match=r"x\.h5: damaged: .* part of no size"):
+            io.read(path)
+
     @pytest.mark.parametrize("libver", ["earliest", "latest"])
     def test_lengths_are_found_in_headers_of_both_versions(self, tmp_path, monkeypatch, libver):
         """Those of the second have a checksum, which damaged ones fail; a forger can compute it."""

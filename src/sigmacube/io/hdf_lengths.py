@@ -1,10 +1,11 @@
-"""Lengths of texts in an HDF5 file, looked at before the library believes them.
+"""Texts of an HDF5 file: their lengths and places, looked at before the library believes them.
 
 An attribute of variable length is stored as a length and a place. The library takes the memory for
 the length first and looks at the place then, so four damaged bytes cost up to four gigabytes. The
 lengths are therefore read from the object headers themselves (section IV.A.1 of the file format),
-where nothing longer than the file can be right. Attributes in dense storage, of objects with very
-many of them, are not looked at.
+where nothing longer than the file can be right. The places are heaps (III.E) which the library
+goes through part by part; it never gets beyond a part of no size. Attributes in dense storage, of
+objects with very many of them, are not looked at.
 """
 
 from __future__ import annotations
@@ -35,14 +36,20 @@ def check_lengths(path: Path) -> None:
     size = os.path.getsize(path)
     with h5py.File(path, "r") as opened:
         base, places = opened.userblock_size, _places(opened)
+    heaps: set[int] = set()
     with path.open("rb") as file:
         for place in places:
             for message in _attributes(file, base, place):
-                if any(length > size for length in _lengths(message)):
+                texts = _texts(message)
+                longest = max((length for length, _ in texts), default=0)
+                if longest > size:
                     raise ValueError(
-                        f"{path}: damaged: an attribute claims {max(_lengths(message))} values in "
-                        f"a file of {size} bytes."
+                        f"{path}: damaged: an attribute claims {longest} values in a file of "
+                        f"{size} bytes."
                     )
+                heaps |= {heap for length, heap in texts if length}
+        if any(_never_ends(file, base + heap) for heap in heaps):
+            raise ValueError(f"{path}: damaged: texts of attributes lie in a part of no size.")
 
 
 def _places(file: Any) -> list[int]:
@@ -101,8 +108,8 @@ def _messages(block: bytes, step: int) -> Iterator[tuple[int, bytes]]:
         at += step + size
 
 
-def _lengths(message: bytes) -> list[int]:
-    """Return the lengths in an attribute message; none where its type is of fixed length."""
+def _texts(message: bytes) -> list[tuple[int, int]]:
+    """Return lengths and heaps in an attribute message; none where its type is of fixed length."""
     if len(message) < 9 or message[0] not in (1, 2, 3):
         return []
     sizes = [_number(message, at, 2) for at in (2, 4, 6)]
@@ -113,7 +120,22 @@ def _lengths(message: bytes) -> list[int]:
     if kind >= len(message) or message[kind] & 0x0F != _VARIABLE_LENGTH:
         return []
     values = message[start + sum(sizes) :]
-    return [_number(values, at, 4) for at in range(0, len(values) - _STRIDE + 1, _STRIDE)]
+    whole = range(0, len(values) - _STRIDE + 1, _STRIDE)
+    return [(_number(values, at, 4), _number(values, at + 4, 8)) for at in whole]
+
+
+def _never_ends(file: BinaryIO, place: int) -> bool:
+    """Tell whether free space of no size stands in a heap."""
+    head = _read(file, place, 16)
+    if head[:4] != b"GCOL":
+        return False
+    heap, at = _read(file, place, min(_number(head, 8, 8), _MAX_BYTES)), 16
+    while at + 16 <= len(heap):
+        number, size = _number(heap, at, 2), _number(heap, at + 8, 8)
+        if number == 0 and size == 0:
+            return True
+        at += size if number == 0 else 16 + -(-size // 8) * 8
+    return False
 
 
 def _number(content: bytes, at: int, width: int) -> int:
