@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sigmacube.core.tables import load
-from sigmacube.io.places import address_of, local_path
+from sigmacube.io.places import address_of, local_path, suffix_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -103,8 +103,6 @@ def _reader(path: Path) -> Format:
 
 def _remote_reader(address: str) -> Format:
     """Return the format of what an address names, if it is read from there."""
-    from sigmacube.io.remote import suffix_of
-
     found = FORMATS.get(suffix_of(address))
     if found is None or not found.remote:
         known = ", ".join(suffix for suffix, one in FORMATS.items() if one.remote)

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from sigmacube.io.metadata import from_json, merged
+from sigmacube.io.places import gdal_name
 from sigmacube.io.planes import planes
-from sigmacube.io.remote import gdal_name
 from sigmacube.io.source import Source
 from sigmacube.io.vrt import check_sources
 from sigmacube.io.wavelengths import numbers, to_nanometres

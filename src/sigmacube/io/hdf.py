@@ -10,7 +10,7 @@ import numpy as np
 
 from sigmacube.io import sensors
 from sigmacube.io.hdf_lengths import MAX_OBJECTS, check_lengths
-from sigmacube.io.remote import is_address, opened_hdf5
+from sigmacube.io.places import address_of, opened_hdf5
 from sigmacube.io.sensors.content import as_text as _text
 from sigmacube.io.source import Source
 from sigmacube.io.untrusted import printable
@@ -59,13 +59,13 @@ def contents(
     skip
         First character of groups that are passed over.
     """
-    if not is_address(path):
+    if address_of(path) is None:
         with Path(path).open("rb") as stream:
             magic = stream.read(4)
         if magic[:3] == b"CDF":
             return _classic_contents(Path(path))
     try:
-        if not is_address(path):
+        if address_of(path) is None:
             check_lengths(Path(path))
         with opened_hdf5(path) as file:
             attrs = attributes(file.attrs)
