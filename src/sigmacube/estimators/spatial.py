@@ -67,10 +67,10 @@ class SpatialEstimator:
         shape = (*scene.survey.shape[:2], len(scene.survey.bands))
         noise, completion, strong = scene.survey.model, None, None
         if self.sets_aside or scene.survey.incomplete:
-            block = partial(_scaled, scene)
-            completion = learn_completion(block, shape, outliers=self.sets_aside, run=run)
+            scaled = partial(_scaled, scene)
+            completion = learn_completion(scaled, shape, outliers=self.sets_aside, run=run)
             strong = completion.strong(None if noise.is_diagonal else _mixing(noise))
-        block = partial(_white, scene, completion)
+        block: Block = partial(_white, scene, completion)
         if whole:
             block = _held(*block(slice(0, shape[0]), slice(0, shape[1])))
         learnt = survey_subspace(

@@ -157,9 +157,11 @@ def principal(flat: np.ndarray, edge: float) -> tuple[np.ndarray, np.ndarray]:
     Of the Gram matrix of pixels or of directions, whichever is smaller. In single precision where
     the noise is not lost in it: by its square it may be a millionth of the signal.
     """
-    count, n, k = flat.shape
+    _, n, k = flat.shape
     transposed = n < k
-    first, second = (flat, flat.transpose(0, 2, 1)) if transposed else (flat.transpose(0, 2, 1), flat)
+    first, second = (
+        (flat, flat.transpose(0, 2, 1)) if transposed else (flat.transpose(0, 2, 1), flat)
+    )
     gram = np.matmul(first, second)
     coarse = np.trace(gram, axis1=1, axis2=2) < COARSE * edge**2
     values, vectors = np.empty(gram.shape[:2]), np.empty(gram.shape, dtype=np.float32)
@@ -220,9 +222,7 @@ def smooth(fits: Fits, h: np.ndarray, noise_power: np.ndarray) -> np.ndarray:
     return estimate.reshape(count, r, c, -1)
 
 
-def weights(
-    fits: Fits, h: np.ndarray, noise_power: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
+def weights(fits: Fits, h: np.ndarray, noise_power: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return t^−2.5 and t (windows, rows, cols), t_u = Σ_i q_ui + a_u (k − r) the claimed error."""
     k = fits.directions.shape[1]
     trace = h.sum(axis=1, keepdims=True) * noise_power.astype(h.dtype)

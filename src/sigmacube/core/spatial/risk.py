@@ -2,10 +2,10 @@ r"""How large errors are, measured on the scene by Stein's identity.
 
 For an estimate x̂(z) of unit-noise data, ‖x̂ − z‖² − 1 + 2 ∂x̂/∂z is its squared error without bias,
 whatever x̂ does: shrinkage chosen from the data, averages of windows, a second round. The derivative
-comes from one more run on z + εb with b random: b (x̂(z + εb) − x̂(z))/ε. Averaged over classes that
-do not depend on a coefficient's own noise it gives tables of the error of the *final* estimate.
-The model that the tables make is then held against the scene: by frequency as windows see it, by
-direction of the subspace, and by how much windows disagree at a pixel.
+comes from one more run on z + εb with b random: b (x̂(z + εb) − x̂(z))/ε. It scatters by the noise of
+the scene. The response (x̂(z + εb) − x̂(z))/ε itself does not: it says how errors are spread over
+frequencies, directions and pixels; the identity says how large they are in each ring of frequency,
+as far as that can be told from chance.
 """
 
 from __future__ import annotations
@@ -189,7 +189,7 @@ def measured_risk(trials: list[Trial], k: int, run: Run) -> RiskTable:
 
 
 def drawn(found: np.ndarray, towards: np.ndarray, error: np.ndarray) -> np.ndarray:
-    """Return what was found, drawn towards what is expected as far as its error lets no more be told.
+    """Return what was found, drawn towards what is expected where its error hides the difference.
 
     By the share of James and Stein, 1 − (error/distance)².
     """
@@ -252,9 +252,7 @@ def _pooled_dropped(sums: np.ndarray, lowest: float) -> np.ndarray:
     return np.maximum(mean, lowest)
 
 
-def _gains(
-    trials: list[Trial], seen: list[list[View]], table: RiskTable, run: Run
-) -> np.ndarray:
+def _gains(trials: list[Trial], seen: list[list[View]], table: RiskTable, run: Run) -> np.ndarray:
     """Return (k,) by how much more the variance along each direction of B is than is seen.
 
     Tables are by spatial frequency; strong directions, where borders and contrasts are, err more
@@ -278,13 +276,10 @@ def _by_claim(trials: list[Trial], by_ring: np.ndarray) -> dict[str, np.ndarray]
     """Return bounds, factor and lost of a `RiskTable`: the error of a pixel by what windows claim.
 
     The response to noise says how the error differs between pixels: it does not depend on the noise
-    of the scene, on which the claim does. The identity says how large the error is in all, and
-    whether signal was lost where windows follow it or where they see none.
+    of the scene, on which the claim does. The identity, by ring of frequency, says how large the
+    error is in all; what is beyond noise and its bias is lost signal, the same everywhere.
     """
-    error, response = (
-        np.concatenate([getattr(trial, name).sum(axis=2).ravel() for trial in trials])
-        for name in ("error", "response")
-    )
+    response = np.concatenate([trial.response.sum(axis=2).ravel() for trial in trials])
     claim = np.concatenate([trial.smoothed.claim.ravel() for trial in trials]).astype(np.float64)
     bounds = np.unique(np.quantile(claim, BOUNDS[BOUNDS * (1 - BOUNDS) * len(claim) > 100]))
     label = np.searchsorted(bounds, claim)

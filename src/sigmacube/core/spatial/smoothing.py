@@ -46,7 +46,7 @@ class Smoothed:
     estimate: np.ndarray
     """(rows, cols, k)."""
     leverage: np.ndarray
-    """(rows, cols) weighted mean of 1/n + Σ_i U_ui²: how much of a pixel made the directions it is on."""
+    """(rows, cols) weighted mean of 1/n + Σ_i U_ui²: how far a pixel made its own directions."""
     claim: np.ndarray
     """(rows, cols) weighted mean of what windows claim as their squared error."""
     fits: list[Fits]

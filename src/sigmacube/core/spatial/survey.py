@@ -9,7 +9,14 @@ import numpy as np
 from sigmacube.core.spatial.geometry import Block, Box, Windows, window_sizes
 from sigmacube.core.spatial.missing import imputed
 from sigmacube.core.spatial.noise_in_space import colour, coloured_edge, noise_power
-from sigmacube.core.spatial.risk import Trial, drawn, hole_factor, measured_risk, ordinary, try_patch
+from sigmacube.core.spatial.risk import (
+    Trial,
+    drawn,
+    hole_factor,
+    measured_risk,
+    ordinary,
+    try_patch,
+)
 from sigmacube.core.spatial.smoothing import Plan, Run
 from sigmacube.core.spatial.subspace import gram, lost_outside, principal, rare, strengths, strong
 from sigmacube.core.spatial.views import RiskTable
@@ -176,7 +183,7 @@ def _lost(
     total: np.ndarray,
     trials: list[Trial],
 ) -> float:
-    """Return the factor on the error outside B by signal that is there, as far as it can be told."""
+    """Return the factor on the error outside B by signal that is there, as it can be told."""
     values = np.maximum(np.einsum("pk,pq,qk->k", basis, total, basis), 1e-12)
     found = [lost_outside(block(*box.slices)[0], basis, values) for box in patches(shape[:2])]
     lost, error = np.mean(found, axis=0) * (1, 1 / np.sqrt(len(found)))
