@@ -200,7 +200,7 @@ _READING = (
         "--external",
         is_flag=True,
         default=None,
-        help="Let an HDF5 file have values read from other files that it names.",
+        help="Let an HDF5 file or a VRT have values read from other files that it names.",
     ),
     click.option(
         "--wavelengths",

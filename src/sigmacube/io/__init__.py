@@ -56,7 +56,7 @@ FORMATS: dict[str, Format] = {
     ".bip": Format("ENVI", "envi:open_source", ("data",)),
     ".tif": _TIFF,
     ".tiff": _TIFF,
-    ".vrt": Format("VRT", "geotiff:open_source"),
+    ".vrt": Format("VRT", "geotiff:open_source", ("external",)),
     ".xml": _PRODUCT,
     ".zip": _PRODUCT,
     ".nc": _NETCDF,
@@ -209,7 +209,8 @@ def read(path: str | Path, **options: Any) -> Cube:
         Binary file of an ENVI header, where its name does not follow from the header's.
     external
         Whether an HDF5 file may have its values read from other files that it names (external and
-        virtual storage). A file of a stranger could name any file of this machine.
+        virtual storage), a VRT from others than GeoTIFFs in its folder. A file of a stranger could
+        name any file of this machine.
     wavelengths
         Band centres (nm), where the file states none: a list, or a text or ENVI header file.
     join

@@ -128,6 +128,8 @@ def fit_complement(
     power = np.einsum("vk,vk->v", outside @ seen, outside)
     std = np.sqrt(np.maximum(power, 1e-12 * np.max(power)) / share)
     by_lag = np.eye(1, LAGS + 1)[0]
+    if not outside.shape[1]:  # no direction is left to see the noise in
+        return np.zeros(len(covariance)), by_lag
     model = np.diag(std**2)
     for _ in range(MAX_ROUNDS):
         gain = model @ outside
