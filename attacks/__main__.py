@@ -3,41 +3,56 @@
 from __future__ import annotations
 
 import argparse
-import json
-import subprocess
 import sys
-from datetime import UTC, datetime
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 
-from attacks._worker import ROOT, Tally, run_cases
+from attacks._worker import ROOT, Runner, Tally
+from attacks.kept import Keeper, runs, total
 
-#: How many cases of each attack make a full run, and a short one; seconds that one case may take.
-COUNTS = {
-    "files": (10_000, 150, 10.0),
-    "cubes": (10_000, 60, 120.0),
-    "commands": (500, 40, 60.0),
-    "kills": (1_000, 8, 120.0),
-    "disks": (120, 8, 60.0),
-    "browsers": (700, 120, 120.0),
-    "parsers": (200_000, 5_000, 60.0),
+
+@dataclass(frozen=True)
+class Attack:
+    """Cases of a full and of a short run, seconds for one case, and the kinds that count."""
+
+    full: int
+    short: int
+    seconds: float
+    counted: tuple[str, ...] = ()
+
+
+ATTACKS = {
+    "files": Attack(10_000, 150, 10.0),
+    "cubes": Attack(10_000, 60, 120.0, ("denoised",)),
+    "commands": Attack(500, 40, 60.0),
+    "kills": Attack(1_000, 8, 120.0, ("killed",)),
+    "disks": Attack(200, 8, 60.0),
+    "browsers": Attack(500, 60, 120.0, ("refused", "closed")),
+    "parsers": Attack(200_000, 5_000, 60.0),
+    "guided": Attack(1_000_000, 20_000, 600.0),
 }
 FOUND = ROOT / "attacks" / "found"
-RESULTS = ROOT / "attacks" / "results"
 
 
-def attack(name: str, count: int, first: int, budget: float | None) -> Tally:
+def attack(name: str, options: argparse.Namespace) -> Tally:
     """Run one attack."""
-    module = import_module(f"attacks.{name}")
-    batch = getattr(module, "BATCH", 1)  # cases that one number stands for
-    FOUND.mkdir(exist_ok=True)
-    return run_cases(name, -(-count // batch), first=first, budget=budget, found=FOUND,
-                     seconds=COUNTS[name][2])  # fmt: skip
+    about = ATTACKS[name]
+    count = options.count or (about.short if options.quick else about.full)
+    former = runs(name) if options.keep and not options.fresh else []
+    before = total(former, name)
+    first = before.next if options.first is None else options.first
+    runner = Runner(name, count - before.of(about.counted), about.counted, first=first,
+                    budget=options.seconds, found=FOUND, seconds=about.seconds)  # fmt: skip
+    if options.keep:
+        again = f"python -m attacks {name} --keep"
+        runner.told = Keeper(name, former, again, first)
+    return runner.run()
 
 
 def show(tally: Tally) -> None:
     """Print one line of the table, and the bad cases."""
-    kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(tally.kinds.items()))
+    kinds = ", ".join(f"{count:,} {kind}" for kind, count in sorted(tally.kinds.items()))
     print(
         f"{tally.name:10s} {tally.tried:8,d} {tally.clean:8,d} {len(tally.bad):5d} "
         f"{tally.seconds:7.0f} s  {kinds}", flush=True,
@@ -46,41 +61,31 @@ def show(tally: Tally) -> None:
         print(f"    {tally.name}-{bad['case']}: {bad['reason']}", flush=True)
 
 
-def keep(tally: Tally, first: int) -> None:
-    """Keep a run for docs/attacks.md."""
-    RESULTS.mkdir(exist_ok=True)
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, text=True,
-                            capture_output=True).stdout.strip()  # fmt: skip
-    made = {
-        "tried": tally.tried, "clean": tally.clean, "bad": tally.bad, "kinds": tally.kinds,
-        "seconds": round(tally.seconds), "first": first, "commit": commit,
-        "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
-        "command": f"python -m attacks {tally.name} --count {tally.tried}",
-    }  # fmt: skip
-    (RESULTS / f"{tally.name}.json").write_text(json.dumps(made, indent=1) + "\n")
-
-
 def main() -> int:
     """Run what the command line asks for; return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m attacks", description=__doc__)
-    parser.add_argument("names", nargs="*", choices=[*COUNTS, []], help="attacks; all by default")
+    parser.add_argument("names", nargs="*", choices=[*ATTACKS, []], help="attacks; all by default")
     parser.add_argument("--count", type=int, help="cases of each attack")
-    parser.add_argument("--first", type=int, default=0, help="number of the first case")
-    parser.add_argument("--seconds", type=float, help="end each attack after this time")
-    parser.add_argument("--quick", action="store_true", help="few cases, in about half a minute")
-    parser.add_argument("--keep", action="store_true", help="keep the counts for the page")
+    parser.add_argument("--first", type=int, help="number of the first case")
+    parser.add_argument("--seconds", type=float, default=float("inf"),
+                        help="end each attack after this time")  # fmt: skip
+    parser.add_argument("--quick", action="store_true", help="few cases, in about a minute")
+    parser.add_argument("--keep", action="store_true", help="keep the counts, go on behind them")
+    parser.add_argument("--fresh", action="store_true", help="with --keep: begin anew")
     options = parser.parse_args()
     print(f"{'attack':10s} {'tried':>8s} {'clean':>8s} {'bad':>5s}")
     bad = 0
-    for name in options.names or COUNTS:
-        count = options.count or COUNTS[name][1 if options.quick else 0]
-        tally = attack(name, count, options.first, options.seconds)
+    for name in options.names or ATTACKS:
+        lacking = getattr(import_module(f"attacks.{name}"), "needs", lambda: None)()
+        if lacking:
+            print(f"{name:10s} left out; it needs: {lacking}")
+            continue
+        tally = attack(name, options)
         show(tally)
         bad += len(tally.bad)
-        if options.keep:
-            keep(tally, options.first)
     if bad:
-        print(f"{bad} bad cases; what they were made of lies in {FOUND.relative_to(Path.cwd())}")
+        place = FOUND.relative_to(Path.cwd()) if FOUND.is_relative_to(Path.cwd()) else FOUND
+        print(f"{bad} bad cases; what they were made of lies in {place}")
     return int(bad > 0)
 
 

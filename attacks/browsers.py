@@ -73,7 +73,7 @@ def _port() -> int:
     return int(found[1])
 
 
-def case(number: int, folder: Path) -> str:
+def case(number: int, folder: Path) -> str | dict[str, int]:
     """Attack once; every hundredth time a crowd comes."""
     if number % 100 == 50:
         return _crowd()
@@ -145,7 +145,7 @@ def _is_alive() -> None:
         raise Bad("the viewer took more than 10 s to answer")
 
 
-def _crowd() -> str:
+def _crowd() -> dict[str, int]:
     """Let many users ask for the page at once."""
     port, found, lock = _port(), [], threading.Lock()
     ready = threading.Barrier(USERS)
@@ -171,4 +171,4 @@ def _crowd() -> str:
     longest = max(seconds for _, seconds in found)
     if len(served) + len(refused) != USERS or longest > PATIENCE:
         raise Bad(f"{len(served)} served, {len(refused)} refused of {USERS} in {longest:.1f} s")
-    return f"users {USERS}"
+    return {"users": USERS}

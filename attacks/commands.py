@@ -41,13 +41,21 @@ _SOUND = ("--noise", "0.1", "--window", "4", "--step", "2", "--prior", "none")
 
 def case(number: int, folder: Path) -> str:
     """Run one bad command."""
+    return attempt(parts(number), number, folder)
+
+
+def parts(number: int) -> list[str]:
+    """Return the words of a command that is almost sound."""
+    return _words(np.random.default_rng([11, number]))
+
+
+def attempt(words: list[str], number: int, folder: Path) -> str:
+    """Run the command of these words."""
     from sigmacube.cli import main
 
-    rng = np.random.default_rng([11, number])
     os.chdir(folder)
     _prepare(folder)
     before = _files(folder)
-    words = _words(rng)
     done = CliRunner().invoke(main, words)
     os.chdir("/")
     _check(done, words, _files(folder) - before)

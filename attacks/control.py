@@ -15,9 +15,25 @@ from attacks._worker import MEMORY
 WAYS = ("clean", "crash", "hang", "memory", "raise", "warn", "clean")
 
 
-def case(number: int, folder: Path) -> str:
+def parts(number: int) -> list[str]:
+    """Return what a case does."""
+    return ["clean", WAYS[number], "clean"]
+
+
+def attempt(ways: list[str], number: int, folder: Path) -> str:
     """Do what must not be done."""
-    way = WAYS[number]
+    for way in ways:
+        (folder / "made-of.txt").write_text(way)
+        _do(way)
+    return "clean"
+
+
+def case(number: int, folder: Path) -> str:
+    """Do one thing that must not be done."""
+    return attempt([WAYS[number]], number, folder)
+
+
+def _do(way: str) -> None:
     if way == "crash":
         ctypes.string_at(0)
     elif way == "hang":
@@ -28,4 +44,3 @@ def case(number: int, folder: Path) -> str:
         raise KeyError("raw")
     elif way == "warn":
         warnings.warn("of a library", RuntimeWarning, stacklevel=1)
-    return "clean"

@@ -172,12 +172,21 @@ def _sound(name: str) -> tuple[Path, str]:
 
 def case(number: int, folder: Path) -> str:
     """Damage one file and read it."""
-    rng = np.random.default_rng([7, number])
+    return attempt(parts(number), number, folder)
+
+
+def parts(number: int) -> list[int]:
+    """Return the numbers of the damages of a case."""
+    return list(range(int(np.random.default_rng([7, number]).choice([1, 1, 1, 2, 4]))))
+
+
+def attempt(damages: list[int], number: int, folder: Path) -> str:
+    """Read a file with some damages."""
     name = list(FORMATS)[number % len(FORMATS)]
     sound, file = _sound(name)
     shutil.copytree(sound, folder, dirs_exist_ok=True)
-    for _ in range(int(rng.choice([1, 1, 1, 2, 4]))):
-        _damage(folder, rng)
+    for damage in damages:
+        _damage(folder, np.random.default_rng([7, number, damage]))
     path = folder / file
     try:
         (_use_result if name in RESULTS else _use_cube)(path, number)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from importlib import import_module
 
-from attacks.__main__ import COUNTS, RESULTS
+from attacks.__main__ import ATTACKS
 from attacks._worker import ROOT
+from attacks.kept import Run, runs, total
 
 PAGE = ROOT / "docs" / "attacks.md"
 _HEAD = """# Attacks
@@ -14,32 +14,52 @@ _HEAD = """# Attacks
 What was tried to break sigmacube, how often, and how it ended. Every case is made from its number
 alone, so that each line can be run again; `make attack` runs them all,
 `python -m attacks NAME --first N --count 1` one case. A case that ends badly is kept in
-`attacks/found` with what it was made of. What is promised, and what is not, stands in
-[security](security.md).
+`attacks/found` with what it was made of and, where it has parts, the fewest of them that suffice.
+What is promised, and what is not, stands in [security](security.md).
 
-| attack | tried | clean | bad | kinds | date | commit |
-|---|---|---|---|---|---|---|
+| attack | wanted | tried | clean | bad | of which |
+|---|---|---|---|---|---|
+"""
+_RUNS = """
+The runs behind these counts (a plus: the code had changes that were not committed yet). Each goes
+on behind the cases of the former ones; `--fresh` begins anew.
+
+| command | cases | bad | minutes | date | commit |
+|---|---|---|---|---|---|
+"""
+_AGAIN = """
+`python -m attacks.page` writes this page from `attacks/results`.
+
+## The attacks
+
 """
 
 
 def page() -> str:
     """Return the page."""
-    lines, abouts = [], []
-    for name in COUNTS:
-        file = RESULTS / f"{name}.json"
-        about = (import_module(f"attacks.{name}").__doc__ or "").strip()
-        abouts.append(f"**{name}.** {about}\n")
-        if not file.is_file():
-            lines.append(f"| {name} | not run at scale yet | | | | | |")
-            continue
-        kept = json.loads(file.read_text())
-        kinds = ", ".join(f"{count:,} {kind}" for kind, count in sorted(kept["kinds"].items()))
-        lines.append(
-            f"| {name} | {kept['tried']:,} | {kept['clean']:,} | {len(kept['bad'])} | {kinds} | "
-            f"{kept['date']} | {kept['commit']} |"
-        )
-    again = "Run again: `python -m attacks --keep`, then `python -m attacks.page`.\n"
-    return _HEAD + "\n".join(lines) + "\n\n" + again + "\n## The attacks\n\n" + "\n".join(abouts)
+    sums, lines, abouts = [], [], []
+    for name, about in ATTACKS.items():
+        kept = runs(name)
+        tally = total(kept, name)
+        kinds = ", ".join(f"{count:,} {kind}" for kind, count in sorted(tally.kinds.items()))
+        wanted = f"{about.full:,} {' or '.join(about.counted)}".strip()
+        sums.append(f"| {name} | {wanted} | {tally.tried:,} | {tally.clean:,} | {len(tally.bad)} "
+                    f"| {kinds} |")  # fmt: skip
+        lines += [_line(run) for run in kept]
+        text = (import_module(f"attacks.{name}").__doc__ or "").strip()
+        abouts.append(f"**{name}.** {text}\n")
+    return (
+        _HEAD + "\n".join(sums) + "\n" + _RUNS + "\n".join(lines) + "\n" + _AGAIN
+        + "\n".join(abouts)
+    )  # fmt: skip
+
+
+def _line(run: Run) -> str:
+    minutes = f"{run.seconds / 60:.1f}"
+    return (
+        f"| `{run.command}` | {run.first} to {run.next - 1} | {len(run.bad)} | {minutes} "
+        f"| {run.date} | {run.commit} |"
+    )
 
 
 if __name__ == "__main__":

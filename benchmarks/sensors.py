@@ -4,6 +4,7 @@ python benchmarks/sensors.py            table of all samples: info, denoise, pro
 python benchmarks/sensors.py emit-l1b   some of them
 python benchmarks/sensors.py --noise FILE  coverage with EMIT's noise file, and without it
 python benchmarks/sensors.py --bytes    bytes fetched for tiles of a COG from a server on loopback
+python benchmarks/sensors.py --outputs  every kind of output by gdalinfo, rasterio, the CF checker
 """
 
 from __future__ import annotations
@@ -139,6 +140,77 @@ def table(names: list[str]) -> None:
         )
 
 
+def output_kinds(folder: Path) -> list[Path]:
+    """Write a granule's result, products and maps in every format; return the files."""
+    from sigmacube.io.isofit import write_isofit
+    from sigmacube.io.maps import write_result
+    from sigmacube.io.ortho import on_map
+
+    sample = write_sample("emit-l1b", folder, SETTING)
+    result = sc.denoise(sc.read(sample.path))
+    mapped = on_map(result)
+    files = [
+        made.save(folder / f"{name}.{end}")
+        for name, made in (("sensor", result), ("mapped", mapped))
+        for end in ("nc", "zarr", "tif", "hdr")
+    ]
+    files.append(result.save(folder / "factors.nc", keep_factors=True))
+    index = products.index(result, "b860 / b650", tolerance=60)
+    files += [index.save(folder / f"index.{end}") for end in ("nc", "tif")]
+    files += [index.save(folder / f"index_map.{end}", ortho=True) for end in ("nc", "tif")]
+    blocks = products.aggregate(result, 4)
+    files += [blocks.save(folder / f"blocks.{end}") for end in ("nc", "tif")]
+    labels = np.zeros(result.estimate.shape[:2], dtype=int)
+    labels[5:15, 5:15], labels[20:30, 10:30] = 1, 2
+    files.append(products.region_means(result, labels).save(folder / "fields.nc"))
+    files.append(write_result(result, folder / "map.tif", ortho=True, bands=[3, 20]))
+    made = write_isofit(result, folder, "isofit")
+    files += [Path(made[key]) for key in ("radiance", "uncertainty", "loc")]
+    beside = [file.with_name(f"{file.stem}_uncert{file.suffix}") for file in files]
+    return files + [file for file in beside if file.suffix in (".tif", ".hdr") and file.exists()]
+
+
+def reads_zarr_3() -> bool:
+    """Tell whether this GDAL knows the final version 3 of Zarr, as it does from 3.8 on."""
+    told = subprocess.run(["gdalinfo", "--version"], capture_output=True, text=True, check=True)
+    return tuple(map(int, told.stdout.split()[1].split(".")[:2])) >= (3, 8)
+
+
+def outputs() -> None:
+    """Print what gdalinfo, rasterio, xarray and the CF checker say of every kind of output."""
+    import warnings
+
+    import rasterio
+    import xarray as xr
+
+    warnings.simplefilter("ignore")
+    print(f"{'file':22} {'gdalinfo':9} {'rasterio':22} {'xarray':8} CF errors")
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place)
+        good = True
+        for file in sorted(output_kinds(folder)):
+            data = file.with_suffix("") if file.suffix == ".hdr" else file
+            done = subprocess.run(["gdalinfo", str(data)], capture_output=True, check=False)
+            found = {"gdalinfo": "yes" if done.returncode == 0 else "NO"}
+            if file.suffix == ".zarr" and done.returncode and not reads_zarr_3():
+                found["gdalinfo"] = "too old"
+            if file.suffix not in (".nc", ".zarr"):
+                with rasterio.open(data) as opened:
+                    opened.read(1)
+                    where = "placed" if opened.crs else "no place"
+                    found["rasterio"] = f"{opened.count} bands, {where}"
+            else:
+                engine = {"engine": "zarr"} if file.suffix == ".zarr" else {}
+                with xr.open_dataset(file, **engine) as data_set:
+                    found["xarray"] = f"{len(data_set.variables)} var"
+            if file.suffix == ".nc":
+                found["CF"] = str(cf_errors(file, folder))
+            good &= "NO" not in found.values() and found.get("CF", "0") == "0"
+            line = [found.get(key, "-") for key in ("gdalinfo", "rasterio", "xarray", "CF")]
+            print(f"{file.name:22} {line[0]:9} {line[1]:22} {line[2]:8} {line[3]}", flush=True)
+    raise SystemExit(0 if good else 1)
+
+
 def emit_scene(file: Path, seed: int = 1) -> tuple[np.ndarray, sc.Cube, np.ndarray]:
     """Return the true radiance of a scene at EMIT's bands, the noisy cube, and σ of its noise."""
     from sigmacube.io.sensors.samples import sunlight
@@ -154,10 +226,14 @@ def emit_scene(file: Path, seed: int = 1) -> tuple[np.ndarray, sc.Cube, np.ndarr
     return truth, sc.Cube(noisy, centres, metadata=about), std
 
 
-def coverage(file: Path, draws: int = 4) -> None:
+#: Seeds of the noise in `coverage`; the list is not to change with what it shows.
+SEEDS = (1, 2, 3, 4)
+
+
+def coverage(file: Path) -> None:
     """Print how often the 95 % interval holds the truth, with the noise file and without."""
-    scenes = [emit_scene(file, seed) for seed in range(1, draws + 1)]
-    print(f"{draws} draws of the noise")
+    scenes = [emit_scene(file, seed) for seed in SEEDS]
+    print(f"draws of the noise: seeds {', '.join(map(str, SEEDS))}")
     print("prior    noise     coverage, from to          σ / noise   error / noise")
     for prior in ("spatial", None):
         for noise, told in ((str(file), "file"), (None, "unknown")):
@@ -207,11 +283,14 @@ def main() -> None:
     parser.add_argument("names", nargs="*", help="samples; all of them by default")
     parser.add_argument("--noise", type=Path, metavar="FILE", help="an ISOFIT noise file")
     parser.add_argument("--bytes", action="store_true")
+    parser.add_argument("--outputs", action="store_true")
     asked = parser.parse_args()
     if asked.noise:
         coverage(asked.noise)
     elif asked.bytes:
         fetched()
+    elif asked.outputs:
+        outputs()
     else:
         table(asked.names or list(SAMPLES))
 

@@ -456,7 +456,7 @@ class TestInfo:
     def test_says_what_is_there(self, here):
         result = run("info", "cube.npy")
         assert result.exit_code == 0
-        assert "24 rows x 22 cols x 12 bands" in result.stdout
+        assert "24 rows × 22 cols × 12 bands" in result.stdout
         assert "float64" in result.stdout
         assert "noise" in result.stdout
         assert "taken as (row, col, band)" in result.stdout
@@ -498,8 +498,8 @@ class TestInfo:
     @pytest.mark.data
     def test_enmap(self, data):
         output = run("info", data / "formats/enmap/enmap_potsdam_tile_96_96.tif").stdout
-        for text in ("32 rows x 32 cols x 224 bands", "418.24 to 2445.53 nm", "129-134", "-32768",
-                     "2.68%", "UTM zone 33N", "2022-07-24T10:45:26"):  # fmt: skip
+        for text in ("32 rows × 32 cols × 224 bands", "418.2 to 2445.5 nm", "129-134", "-32768",
+                     "2.68 %", "UTM zone 33N", "2022-07-24T10:45:26"):  # fmt: skip
             assert text in output
 
 
@@ -678,7 +678,7 @@ class TestHelpfulness:
     def test_counts_of_one(self, tmp_path):
         np.save(tmp_path / "x.npy", np.random.default_rng(0).normal(size=(24, 1, 1)))
         done = CliRunner().invoke(main, ["info", str(tmp_path / "x.npy"), "--axes", "row,col,band"])
-        assert "24 rows x 1 col x 1 band\n" in done.output.replace(" \n", "\n").replace("  ", "")
+        assert "24 rows × 1 col × 1 band\n" in done.output.replace(" \n", "\n").replace("  ", "")
 
     def test_a_note_is_said_once(self, capsys):
         from sigmacube.console import note

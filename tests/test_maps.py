@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -176,12 +178,33 @@ class TestFiles:
         with pytest.raises(ValueError, match="regions are no map"):
             made.save(tmp_path / "a.tif")
 
-    def test_style(self, tmp_path):
-        text = style(["ndvi", "ndvi σ"], [(0.1, 0.9), (0.0, 0.1)])
+    @pytest.mark.parametrize("sequential", [False, True])
+    def test_style(self, sequential):
+        text = style(0.1, 0.9, sequential=sequential)
+        assert not style_faults(text, bands=2)
         ramp = ElementTree.fromstring(text).find(".//colorrampshader")
         values = [float(item.get("value")) for item in ramp]
-        assert values == sorted(values)
         assert (values[0], values[-1]) == (0.1, 0.9)
+
+    @pytest.mark.parametrize(
+        ("good", "bad"),
+        [('type="singlebandpseudocolor"', 'type="pseudo"'), ('band="1"', 'band="3"'),
+         ("INTERPOLATED", "LINEAR"), ("<limits>None", "<limits>No"), ("#440154", "purple"),
+         ("<rastershader>", "<shader>"), ('alpha="255"', 'alpha="opaque"')],
+    )  # fmt: skip
+    def test_what_qgis_would_not_take_is_seen(self, good, bad):
+        text = style(0.1, 0.9)
+        assert good in text
+        wrong = text.replace(good, bad)
+        if bad == "<shader>":
+            wrong = wrong.replace("</rastershader>", "</shader>")
+        assert style_faults(wrong, bands=2)
+
+    def test_styles_that_are_written(self, emit, tmp_path):
+        _, result = emit
+        write_result(result, tmp_path / "a.tif", bands=[1, 4], ortho=True)
+        for path, bands in ((tmp_path / "a.qml", 2), (tmp_path / "a_uncert.qml", 2)):
+            assert not style_faults(path.read_text(encoding="utf-8"), bands)
 
     @pytest.mark.skipif(shutil.which("gdalinfo") is None, reason="gdalinfo is not installed")
     def test_gdalinfo_reads_every_kind(self, emit, tmp_path):
@@ -295,3 +318,61 @@ def test_the_whole_path(tmp_path, benchmark):
     assert found["masked kept"]
     assert found["CF"] == 0
     assert found["place"] <= 0.501
+
+
+#: What QGIS 3 reads of a style: attributes and texts, and what they may be, as its classes
+#: QgsRasterPipe, QgsSingleBandPseudoColorRenderer, QgsRasterMinMaxOrigin and QgsColorRampShader
+#: write them. Numbers are read by QString::toDouble, which makes 0 of what is none.
+NUMBER = r"-?\d+(\.\d+)?(e[-+]?\d+)?"
+RENDERER = "pipe/rasterrenderer"
+RAMP = f"{RENDERER}/rastershader/colorrampshader"
+QGIS = {
+    ".": {"version": r"3\.\d+", "styleCategories": r"\w+"},
+    RENDERER: {"type": "singlebandpseudocolor", "band": r"\d+", "alphaBand": r"-1|\d+",
+               "opacity": r"0(\.\d+)?|1", "nodataColor": "", "classificationMin": NUMBER,
+               "classificationMax": NUMBER},
+    f"{RENDERER}/rasterTransparency": {},
+    f"{RENDERER}/minMaxOrigin/limits": {None: "None|MinMax|StdDev|CumulativeCut"},
+    f"{RENDERER}/minMaxOrigin/extent": {None: "WholeRaster|CurrentCanvas|UpdatedCanvas"},
+    f"{RENDERER}/minMaxOrigin/statAccuracy": {None: "Exact|Estimated"},
+    f"{RENDERER}/minMaxOrigin/cumulativeCutLower": {None: NUMBER},
+    f"{RENDERER}/minMaxOrigin/cumulativeCutUpper": {None: NUMBER},
+    f"{RENDERER}/minMaxOrigin/stdDevFactor": {None: NUMBER},
+    RAMP: {"colorRampType": "INTERPOLATED|DISCRETE|EXACT", "classificationMode": "[123]",
+           "clip": "[01]", "minimumValue": NUMBER, "maximumValue": NUMBER,
+           "labelPrecision": r"\d+"},
+    f"{RAMP}/item": {"value": NUMBER, "label": ".*", "color": "#[0-9a-f]{6}",
+                     "alpha": r"\d|[1-9]\d|1\d\d|2[0-4]\d|25[0-5]"},
+    "pipe/brightnesscontrast": {"brightness": NUMBER, "contrast": NUMBER, "gamma": NUMBER},
+    "pipe/huesaturation": {"saturation": NUMBER, "grayscaleMode": "[0123]", "colorizeOn": "[01]"},
+    "pipe/rasterresampler": {"maxOversampling": NUMBER},
+    "blendMode": {None: r"\d+"},
+}  # fmt: skip
+
+
+def style_faults(text, bands):
+    """Return what QGIS would not find, or not understand, in a style."""
+    assert text.startswith("<!DOCTYPE qgis PUBLIC")
+    try:
+        root = ElementTree.fromstring(text)
+    except ElementTree.ParseError as error:
+        return [str(error)]
+    faults = [] if root.tag == "qgis" else [root.tag]
+    for place, rules in QGIS.items():
+        found = [root] if place == "." else root.findall(place)
+        faults += [] if found else [f"no {place}"]
+        for element in found:
+            texts = {None: element.text, **element.attrib}
+            faults += [f"{place} {key}: {texts.get(key)}" for key, rule in rules.items()
+                       if not re.fullmatch(rule, texts.get(key) or "")]  # fmt: skip
+            faults += [f"{place}: unknown {key}" for key in set(element.attrib) - set(rules)]
+    known = {part for place in QGIS for part in place.split("/")} | {"qgis"}
+    faults += [f"unknown {element.tag}" for element in root.iter() if element.tag not in known]
+    renderer, items = root.find(RENDERER), root.findall(f"{RAMP}/item")
+    if renderer is not None and not 1 <= int(renderer.get("band")) <= bands:
+        faults.append(f"band {renderer.get('band')} of {bands}")
+    values = [item.get("value") for item in items]
+    rising = all(re.fullmatch(NUMBER, v or "") for v in values) and all(
+        float(a) < float(b) for a, b in pairwise(values)
+    )
+    return faults if rising else [*faults, f"values {values}"]

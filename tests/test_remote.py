@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import importlib
+import os
+import subprocess
+import sys
+import textwrap
 
 import h5py
 import numpy as np
@@ -84,6 +88,96 @@ class TestHdf5:
         pytest.importorskip("aiohttp")
         with serving(tmp_path) as served, pytest.raises((ValueError, OSError), match="404"):
             read(f"{served.address}/no.nc")
+
+
+@pytest.fixture
+def store(tmp_path, serving, monkeypatch):
+    """A store of objects on this machine, with a bucket, and the keys to it."""
+    pytest.importorskip("s3fs")
+    (tmp_path / "store" / "bucket").mkdir(parents=True)
+    with serving(tmp_path / "store", keys=True) as served:
+        host = served.address.removeprefix("http://")
+        for name, value in {
+            "AWS_ACCESS_KEY_ID": "name", "AWS_SECRET_ACCESS_KEY": "secret",
+            "AWS_DEFAULT_REGION": "us-east-1", "AWS_ENDPOINT_URL": served.address,
+            "AWS_S3_ENDPOINT": host, "AWS_HTTPS": "NO", "AWS_VIRTUAL_HOSTING": "FALSE",
+            "CPL_GS_ENDPOINT": f"{served.address}/", "GS_ACCESS_KEY_ID": "name",
+            "GS_SECRET_ACCESS_KEY": "secret", "AWS_EC2_METADATA_DISABLED": "true",
+        }.items():  # fmt: skip
+            monkeypatch.setenv(name, value)
+        monkeypatch.setenv("PYTHONPATH", os.pathsep.join(path for path in sys.path if path))
+        served.folder = tmp_path / "store" / "bucket"
+        yield served
+
+
+class TestStores:
+    """``s3://`` and ``gs://`` by the clients that users have, against a store on loopback."""
+
+    @pytest.mark.parametrize("scheme", ["s3", "gs"])
+    def test_a_cog_by_parts(self, tmp_path, store, scheme):
+        values = np.random.default_rng(0).normal(size=(6, 256, 256)).astype("f4")
+        write_tif(tmp_path / "plain.tif", values)
+        path = store.folder / "cog.tif"
+        rasterio.shutil.copy(str(tmp_path / "plain.tif"), str(path), driver="COG",
+                             compress="deflate", blocksize=128)  # fmt: skip
+        source = open_source(f"{scheme}://bucket/cog.tif")
+        found, _ = source.block(slice(0, 128), slice(0, 128))
+        np.testing.assert_array_equal(found.transpose(2, 0, 1), values[:, :128, :128])
+        assert 0 < store.bytes_sent < 0.5 * path.stat().st_size
+        assert store.unsigned == 0
+
+    def test_a_granule(self, store):
+        sample = write_sample("emit-l1b", store.folder, Setting(40, 44))
+        apart(f"""
+            found = sc.read("s3://bucket/{sample.path.name}")
+            np.testing.assert_array_equal(found.values, sc.read("{sample.path}").values)
+            assert found.metadata["instrument"] == "EMIT"
+        """)
+        assert store.unsigned == 0
+
+    def test_zarr_in_and_out(self, store):
+        pytest.importorskip("zarr")
+        apart(f"""
+            import zarr
+            from sigmacube.tiles import denoise_file
+
+            noisy = sc.synthetic.add_noise(sc.synthetic.scene((24, 26, 20), rng=1), 0.02, rng=2)
+            array = zarr.create_array("{store.folder}/in.zarr", shape=noisy.shape, dtype="f8")
+            array[...] = noisy.values
+            found = sc.read("s3://bucket/in.zarr", axes="rcb")
+            np.testing.assert_array_equal(found.values, noisy.values)
+            denoise_file("s3://bucket/in.zarr", "s3://bucket/out.zarr", 0.02, tile=(16, 16),
+                         workers=1, mode="threads", reading={{"axes": "rcb"}})
+            there = sc.io.read_result("{store.folder}/out.zarr")
+            assert np.isfinite(there.std).all()
+            assert np.std(there.estimate - noisy.values) < 0.03
+        """)
+
+    def test_without_keys(self, tmp_path, store, monkeypatch):
+        """One line, that names the address."""
+        write_tif(store.folder / "x.tif", np.ones((2, 5, 6), "f4"))
+        monkeypatch.setenv("AWS_NO_SIGN_REQUEST", "YES")
+        with pytest.raises(ValueError, match=r"^s3://bucket/x.tif: "):
+            read("s3://bucket/x.tif")
+        assert store.unsigned > 0
+
+    @pytest.mark.parametrize("name", ["no.tif", "no.nc", "no.zarr"])
+    def test_missing(self, store, name):
+        apart(f"""
+            try:
+                sc.read("s3://bucket/{name}")
+            except (ValueError, OSError) as error:
+                assert str(error).startswith("s3://bucket/{name}: "), error
+            else:
+                raise AssertionError("read")
+        """)
+
+
+def apart(code):
+    """Run code in a process of its own: clients of stores never close what they have opened."""
+    code = "import numpy as np, sigmacube as sc\n" + textwrap.dedent(code)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 class TestAddresses:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import json
 import os
@@ -373,30 +374,64 @@ class TestStreamsAndSignals:
 
 
 class TestCrowd:
-    def test_pages_are_made_or_refused_at_once(self):
+    def test_pages_are_made_or_refused_at_once(self, monkeypatch):
+        from sigmacube.show.viewer.guard import Pages
+
+        now, sleep = [0.0], asyncio.sleep
+
+        async def nap(seconds: float) -> None:
+            now[0] += seconds
+            await sleep(0)
+
+        monkeypatch.setattr(asyncio, "sleep", nap)
+
+        async def crowd(pages: Pages, *, first: float, usual: float) -> list[float]:
+            """Return when those of 200 users were served who were not refused."""
+
+            async def user(number: int) -> float | None:
+                if pages.refusal(0, connections=200) is not None:
+                    return None
+                async with pages.turn() as refusal:
+                    if refusal is not None:
+                        return None
+                    now[0] += first if number == 0 else usual
+                    return now[0]
+
+            moments = await asyncio.gather(*map(user, range(200)))
+            return [moment for moment in moments if moment is not None]
+
+        def near(moments: list[float]) -> Any:
+            return pytest.approx(moments, abs=0.3)
+
+        async def three_crowds() -> None:
+            pages = Pages(clock=lambda: now[0])
+            assert await crowd(pages, first=0.3, usual=0.3) == near([0.3])
+            now[0] = 10.0  # now it is known how long a page takes
+            served = await crowd(pages, first=0.3, usual=0.3)
+            assert 2 <= len(served) <= 4
+            assert max(served) < 11.2
+            now[0] = 20.0  # pages take longer than was thought: others are refused after all
+            assert await crowd(pages, first=1.5, usual=1.5) == near([21.5])
+
+        asyncio.run(three_crowds())
+
+    def test_pages_one_after_another_are_all_made(self):
         from sigmacube.show.viewer.guard import MAX_PAGES, Pages
 
         now = [0.0]
-        pages = Pages(clock=lambda: now[0])
-        answers = []
-        for _ in range(200):
-            found = pages.refusal(len([a for a in answers if a is None]), connections=200)
-            answers.append(found)
-            if found is None:
-                with pages.making():
-                    now[0] += 0.4
-        assert 1 <= answers.count(None) <= 4
-        assert now[0] < 2
         alone = Pages(clock=lambda: now[0])
-        for number in range(MAX_PAGES):  # one after another
+
+        async def page() -> None:
+            async with alone.turn() as refusal:
+                assert refusal is None
+                now[0] += 2.0
+
+        for number in range(MAX_PAGES):
             assert alone.refusal(number, connections=number + 1) is None
-            with alone.making():
-                now[0] += 0.4
+            asyncio.run(page())
         assert alone.refusal(MAX_PAGES) == (503, "too many pages are open")
 
     def test_slow_connections_end(self, result, tmp_path, monkeypatch):
-        import asyncio
-
         from sigmacube.show.viewer import server as module
 
         monkeypatch.setattr(module, "_PATIENCE", 0.3)
@@ -418,3 +453,12 @@ class TestCrowd:
             assert link.recv(1) == b""
         viewer.loop.add_callback(viewer.loop.stop)
         thread.join(20)
+
+
+class TestTexts:
+    @pytest.mark.parametrize("text", ["8" * 40, f"-{'3' * 60}", f"0:{'9' * 50}"])
+    def test_bands_of_many_digits(self, text):
+        from sigmacube.io.source import parse_bands
+
+        with pytest.raises(ValueError, match="must lie between 0 and 2"):
+            parse_bands(text, 3)

@@ -101,3 +101,57 @@ def test_flat_scenes(prior):
 def test_masks_must_be_numbers():
     with pytest.raises(ValueError, match="mask"):
         sc.denoise(noisy((6, 7, 4)), 0.1, mask=np.full((6, 7), "yes"), prior=None, window=4)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_windows_of_which_most_is_missing(seed):
+    """Steps of the average element are too long for pixels that have all of theirs."""
+    shape = (4, 5, 10)
+    mask = np.random.default_rng(seed).random(shape) < 0.2
+    cube = 5 + 0.1 * np.random.default_rng([1, seed]).normal(size=shape)
+    result = sc.denoise(cube, 0.1, mask=mask, prior=None, window=2, step=1)
+    known = mask & (mask.sum(axis=(0, 1)) > 1)  # a band of one value holds no data
+    check(result, known)
+    assert np.abs(result.estimate[known] - 5).max() < 5
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_components_do_not_run_away_into_what_is_missing(seed):
+    rng = np.random.default_rng(seed)
+    cube = 5 + rng.normal(size=(96, 3)) @ rng.normal(size=(3, 14))
+    cube = (cube + 0.1 * rng.normal(size=cube.shape)).reshape(12, 8, 14)
+    mask = rng.random(cube.shape) < 0.2
+    result = sc.denoise(cube, 0.1, mask=mask, prior=None, window=3, step=1, rank=2)
+    check(result, mask)
+    assert np.abs(result.estimate[mask] - cube[mask]).max() < 2
+
+
+def test_nothing_that_outliers_could_be_told_from():
+    cube = np.ones((4, 5, 1), dtype=np.float32)
+    check(sc.denoise(cube, 0.1, solver="robust"), np.ones(cube.shape, bool))
+
+
+def test_values_of_which_some_are_far_beyond_others():
+    """Squares of damaged values need more than single precision."""
+    cube = noisy((7, 6, 5))
+    cube[3, 2, 1], cube[5, 4, 0] = 1e30, np.nan
+    result = sc.denoise(cube, 0.1, prior=None, window=2, step=1)
+    check(result, np.isfinite(cube))
+
+
+@pytest.mark.parametrize("method", ["differences", "residual", "regression", None])
+@pytest.mark.parametrize("kind", ["few", "steps"])
+def test_noise_that_no_values_show(method, kind):
+    """It is estimated, or refused in one line: never zero or NaN."""
+    cube = noisy((2, 3, 1))
+    if kind == "steps":
+        cube = np.full((4, 5, 5), 100)
+        cube[0, 0, 0] = 120
+    told = "Invalid scene for a noise estimate"
+    try:
+        result = sc.denoise(cube, method, prior=None, window=2, step=2)
+    except ValueError as error:
+        told = str(error)
+    else:
+        assert (np.asarray(result.noise) > 0).all()
+    assert told.startswith("Invalid scene for a noise estimate")

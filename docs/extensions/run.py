@@ -12,10 +12,12 @@ import contextlib
 import io
 import logging
 import os
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -150,6 +152,27 @@ def run_command(command: str, folder: Path) -> str:
     if done.returncode:
         raise ExtensionError(f"{command}: exit code {done.returncode}\n{done.stderr}")
     return done.stderr + done.stdout
+
+
+def run_page(path: Path) -> float:
+    """Run the cells of a page without building it; return the seconds they took.
+
+    A cell that fails raises; what is printed is lost.
+    """
+    import matplotlib.pyplot as plt
+
+    cells = re.findall(r"^```{(run|shell)}\n(.*?)^```", path.read_text("utf-8"), re.S | re.M)
+    names: dict[str, Any] = {"__name__": "__main__"}
+    begin = time.perf_counter()
+    with tempfile.TemporaryDirectory() as folder:
+        for kind, body in cells:
+            lines = [line for line in body.splitlines() if not line.startswith(":")]
+            if kind == "run":
+                execute("\n".join(lines), names, Path(folder))
+            for command in lines if kind == "shell" else ():
+                run_command(command, Path(folder))
+        plt.close("all")
+    return time.perf_counter() - begin
 
 
 def _text(text: str) -> nodes.literal_block:

@@ -44,7 +44,7 @@ _OTHER_NAMES = {"check": "validate", "show": "view", "open": "view", "describe":
 _OTHER_NAMES |= {"index": "product", "ndvi": "product", "run": "denoise", "plot": "report"}
 #: The extra that brings a package.
 _EXTRAS = {"bokeh": "view", "dask": "scale", "distributed": "scale", "zarr": "scale"}
-_EXTRAS |= {"numcodecs": "scale", "fsspec": "remote", "s3fs": "remote", "aiohttp": "remote"}
+_EXTRAS |= {"numcodecs": "scale", "fsspec": "remote", "s3fs": "s3", "aiohttp": "remote"}
 
 
 def _remember(context: click.Context, parameter: click.Parameter, value: bool) -> None:
@@ -217,8 +217,10 @@ def _report(error: BaseException, debug: bool) -> int:
     if debug and not isinstance(error, (click.ClickException, click.Abort)):
         traceback.print_exception(error)
     message, code = _explain(error)
+    from sigmacube.console import say
+
     with suppress(OSError):  # nobody may be listening any more
-        click.echo(f"Error: {message}", err=True)
+        say(f"Error: {message}")
     return code
 
 

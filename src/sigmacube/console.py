@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
+import textwrap
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
@@ -9,13 +12,32 @@ import click
 
 from sigmacube.core.progress import Progress, bar
 
-__all__ = ["quiet", "note", "log_as_notes", "progress", "working", "table"]
+__all__ = ["quiet", "say", "note", "log_as_notes", "percent", "progress", "working", "table"]
 
 
 def quiet() -> bool:
     """Return whether the user asked for silence with ``--quiet``."""
     context = click.get_current_context(silent=True)
     return bool(context and (context.find_root().obj or {}).get("quiet"))
+
+
+def say(line: str, *, err: bool = True, bold: bool = False) -> None:
+    """Print a line; a terminal gets it broken between words, not inside them."""
+    if (sys.stderr if err else sys.stdout).isatty():
+        width = shutil.get_terminal_size().columns
+        line = textwrap.fill(line, max(width, 20), break_long_words=False, break_on_hyphens=False)
+    click.secho(line, err=err, bold=bold)
+
+
+def percent(share: float, digits: int = 1) -> str:
+    """Return a share as people read it.
+
+    Examples
+    --------
+    >>> percent(0.0182), percent(1.0, 0)
+    ('1.8 %', '100 %')
+    """
+    return f"{100 * share:.{digits}f} %"
 
 
 def note(message: str) -> None:
@@ -27,7 +49,7 @@ def note(message: str) -> None:
     )
     if not quiet() and text not in said:
         said.add(text)
-        click.echo(f"Note: {text}", err=True)
+        say(f"Note: {text}")
 
 
 @contextmanager
@@ -58,7 +80,7 @@ def table(rows: Iterable[tuple[str, str]], *, title: str | None = None, err: boo
     grid = Table(
         box=None, show_header=False, padding=(0, 2, 0, 0), title=title, title_justify="left"
     )
-    grid.add_column(style="bold cyan", no_wrap=True)
+    grid.add_column(style="bold", no_wrap=True)  # colours are lost on white or on black
     grid.add_column(overflow="fold")
     for label, text in rows:
         grid.add_row(escape(label), escape(text))

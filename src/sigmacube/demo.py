@@ -144,18 +144,28 @@ def _print(found: DemoResult, console: Console) -> None:
     shares.add_row("Claimed coverage", *(f"{100 * level:.0f} %" for level in found.coverage))
     achieved = (f"[bold]{100 * share:.1f} %[/]" for share in found.coverage.values())
     shares.add_row("Achieved coverage", *achieved)
-    nexts = _table(3)
-    program = _program()
-    nexts.add_row(f"{program} view {found.result_path}", "click a pixel, see its spectrum and σ")
-    nexts.add_row(f"{program} report {found.result_path}", "one page to keep or print")
-    nexts.add_row(f"{program} info FILE", "what your own scene holds, its noise")
-    nexts.add_row(f"{program} denoise IN OUT", "denoise it")
-
     console.print()
     for table in (errors, "", shares):
         console.print(table)
     console.print(f"\nPicture  {found.picture_path}\nResult   {found.result_path}\n\nNext:")
-    console.print(nexts)
+    _print_next(found, console)
+
+
+def _print_next(found: DemoResult, console: Console) -> None:
+    """Print what to run next: beside what it does, or above it where that would break a command."""
+    program = _program()
+    following = {
+        f"{program} view {found.result_path}": "click a pixel, see its spectrum and σ",
+        f"{program} report {found.result_path}": "one page to keep or print",
+        f"{program} info FILE": "what your own scene holds, its noise",
+        f"{program} denoise IN OUT": "denoise it",
+    }
+    wide = max(map(len, following))
+    if wide + 3 + max(map(len, following.values())) <= console.width:
+        lines = [f"{command:{wide}}   {does}" for command, does in following.items()]
+    else:
+        lines = [f"{command}\n    {does}" for command, does in following.items()]
+    console.print("\n".join(lines), markup=False, soft_wrap=True)
 
 
 def _program() -> str:

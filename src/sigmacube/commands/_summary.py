@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from sigmacube.console import percent
 from sigmacube.show.key_figures import FIT
 from sigmacube.tiles.figures import Figures, gathered, tile_figures
 
@@ -65,20 +66,21 @@ class Summary:
         told = "" if source is None else f" ({source if source == 'given' else f'by {source}'})"
         yield "noise", f"median {self.noise:.3g}{told}"
         if np.isfinite(found.sigma):
-            yield "σ", f"median {found.sigma:.3g}, {found.sigma_share:.1%} of the noise"
+            yield "σ", f"median {found.sigma:.3g}, {percent(found.sigma_share)} of the noise"
         ranks = self.ranks
         yield "rank", f"median {np.median(ranks):.0f}, from {ranks.min()} to {ranks.max()}"
-        yield "masked", f"{1 - found.known:.1%} of the values"
+        yield "masked", f"{percent(1 - found.known)} of the values"
         if found.set_aside is not None:
             share, band, pixel = found.set_aside
             yield (
                 "set aside",
-                f"{share:.2%} of the values; at most {band:.0%} of a band, {pixel:.0%} of a pixel",
+                f"{percent(share, 2)} of the values; at most {percent(band, 0)} of a band, "
+                f"{percent(pixel, 0)} of a pixel",
             )
         above, below = self._misfit()
-        text = f"in {1 - above - below:.1%} of the windows"
+        text = f"in {percent(1 - above - below)} of the windows"
         if above + below:
-            text += f"; residual above the noise in {above:.1%}, below in {below:.1%}"
+            text += f"; residual above the noise in {percent(above)}, below in {percent(below)}"
         yield "model fits", text
 
     def notes(self) -> Iterator[str]:
@@ -87,13 +89,14 @@ class Summary:
         above, below = self._misfit()
         if above > 0.1:
             yield (
-                f"{above:.0%} of the windows leave more variance than the noise explains, so their "
-                "σ is too small. A higher noise, a smaller window or --solver robust may help."
+                f"{percent(above, 0)} of the windows leave more variance than the noise explains; "
+                "their σ is too small. A higher noise, a smaller window or --solver robust may "
+                "help."
             )
         if below > 0.1:
             yield (
-                f"{below:.0%} of the windows leave less variance than the noise predicts, so their "
-                "σ is too large. A lower noise may help."
+                f"{percent(below, 0)} of the windows leave less variance than the noise predicts; "
+                "their σ is too large. A lower noise may help."
             )
 
     def _misfit(self) -> tuple[float, float]:

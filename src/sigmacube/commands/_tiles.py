@@ -161,26 +161,26 @@ def run_tiled(
         note("finished tiles are kept; --resume goes on from there.")
         raise
     if not quiet():
-        _tell(outcome, time.perf_counter() - start)
+        _tell(outcome, output, time.perf_counter() - start)
 
 
-def _tell(outcome: Outcome, seconds: float) -> None:
+def _tell(outcome: Outcome, output: str, seconds: float) -> None:
     """Print what was done, and what a user should know of it."""
     from sigmacube.commands._summary import Summary
     from sigmacube.console import note, table
 
     summary = Summary.of_outcome(outcome)
     if summary is None:
-        table([("written", outcome.output)])
+        table([("written", output)])
         return
     windows = summary.ranks.size * outcome.computed / max(outcome.tiles, 1)
     kept = outcome.tiles - outcome.computed
     before = f", {kept} of them before" if kept else ""
     rows, cols = outcome.tile
     told = [
-        ("written", outcome.output),
+        ("written", output),
         ("time", f"{seconds:.1f} s; {windows / max(seconds, 1e-9):,.0f} windows/s"),
-        ("tiles", f"{outcome.tiles} of {rows} x {cols} pixels{before}"),
+        ("tiles", f"{outcome.tiles} of {rows} × {cols} pixels{before}"),
         *summary.rows(),
     ]
     if outcome.factor_bytes:

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 @click.option(
     "--workers",
     type=click.IntRange(1),
+    metavar="N",
     help="Processor cores.  [default: all; in memory one for small windows]",
 )
 @tiling_options

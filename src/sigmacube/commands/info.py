@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from sigmacube.commands._options import FILE, local_file, reading_options
+from sigmacube.console import percent, table
 
 if TYPE_CHECKING:
     import numpy as np
@@ -27,7 +28,6 @@ _SAMPLE = 30_000_000
 def command(source: str, no_noise: bool, as_json: bool, **options: Any) -> None:
     """Describe the cube in FILE: shape, bands, wavelengths, no data, estimated noise and SNR."""
     from sigmacube import io
-    from sigmacube.console import table
 
     with local_file(source) as path:
         opened = io.open_source(path, **options)
@@ -112,17 +112,13 @@ def _noise(cube: Cube) -> dict[str, Any]:
         logger.setLevel(level)
 
 
-def _number(value: float) -> str:
-    return f"{value:.6g}"
-
-
 def _rows(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
     from sigmacube.core.card import count_of
 
     rows, cols, bands = facts["shape"]
     yield "file", facts["file"]
     sides = (count_of(rows, "row"), count_of(cols, "col"), count_of(bands, "band"))
-    yield "shape", " x ".join(sides)
+    yield "shape", " × ".join(sides)
     stored = facts["dtype"]
     yield "type", stored if stored == facts["values"] else f"{stored}, {facts['values']} as scaled"
     yield from _spectral_rows(facts)
@@ -133,8 +129,9 @@ def _rows(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
     if "scale_factor" in facts:
         scale = facts["scale_factor"]
         yield "scale", "one per band" if isinstance(scale, list) else f"{scale:g}, applied"
-    yield "nodata", f"{facts['nodata']:g}" if "nodata" in facts else "not stated"
-    yield "masked", f"{facts['masked']:.2%} of the values"
+    empty = facts.get("nodata")
+    yield "no-data value", "not stated" if empty is None else f"{empty:g}".replace("nan", "NaN")
+    yield "masked", f"{percent(facts['masked'], 2)} of the values"
     yield from _place_rows(facts)
     for key, label in (
         ("acquisition_time", "acquired"),
@@ -148,11 +145,11 @@ def _rows(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
     if "denoised" in facts:
         yield "made by", f"sigmacube {facts['denoised'].get('version', '')}, denoise"
         if "rejected_share" in facts["denoised"]:
-            share = facts["denoised"]["rejected_share"]
-            yield "set aside", f"{share:.2%} of the values, by solver {facts['denoised']['solver']}"
+            share, solver = (facts["denoised"][key] for key in ("rejected_share", "solver"))
+            yield "set aside", f"{percent(share, 2)} of the values, by solver {solver}"
     yield from _noise_rows(facts)
     if "sampled" in facts:
-        yield "from", f"values and noise of {facts['sampled'][0]} x {facts['sampled'][1]} pixels"
+        yield "from", f"values and noise of {facts['sampled'][0]} × {facts['sampled'][1]} pixels"
     for text in facts.get("notes", []):
         yield "note", text
 
@@ -166,12 +163,12 @@ def _spectral_rows(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
         told = (
             f" (stored as {units})" if units and units.lower() not in ("nm", "nanometers") else ""
         )
-        yield "wavelengths", f"{_number(min(centres))} to {_number(max(centres))} nm{told}"
+        yield "wavelengths", f"{min(centres):.1f} to {max(centres):.1f} nm{told}"
     if facts.get("fwhm"):
-        low, high = _number(min(facts["fwhm"])), _number(max(facts["fwhm"]))
+        low, high = f"{min(facts['fwhm']):.1f}", f"{max(facts['fwhm']):.1f}"
         yield "fwhm", f"{low} nm" if low == high else f"{low} to {high} nm"
     if facts.get("bad_bands"):
-        yield "bad bands", f"{len(facts['bad_bands'])}: {_ranges(facts['bad_bands'])}"
+        yield "bad bands", f"{_ranges(facts['bad_bands'])} (the first band is 0)"
 
 
 def _ranges(items: list[int]) -> str:
@@ -197,7 +194,7 @@ def _place_rows(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
         yield "crs", str(facts["crs_wkt"]).split('"')[1]
     if facts.get("transform"):
         a, _, c, _, e, f = facts["transform"]
-        yield "origin", f"{c:.10g}, {f:.10g}; pixels of {abs(a):g} x {abs(e):g}"
+        yield "origin", f"{c:.10g}, {f:.10g}; pixels of {abs(a):g} × {abs(e):g}"
     if facts.get("location"):
         yield "location", f"sensor geometry with {', '.join(facts['location'])}"
 
@@ -211,7 +208,7 @@ def _noise_rows(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
         yield "noise", f"median {noise[middle]:.3g}, from {noise[0]:.3g} to {noise[-1]:.3g}"
         if snr:
             middle = len(snr) // 2
-            yield "SNR", f"median {snr[middle]:.0f}, from {snr[0]:.3g} to {snr[-1]:.0f}"
+            yield "SNR", f"median {snr[middle]:.0f}, from {snr[0]:.2g} to {snr[-1]:.0f}"
             yield "SNR by band", spark_line(facts["snr"])
         yield from _noise_kind_rows(facts)
 
@@ -221,9 +218,9 @@ def _noise_kind_rows(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
 
     lags = facts["noise_band_correlation"]
     near = ", ".join(f"{r:+.2f}" for r in lags[1:4]) if any(lags[1:]) else "none"
-    yield "between bands", f"correlation of neighbours: {near}"
-    yield "with signal", "grows" if facts["noise_signal_dependent"] else "constant"
-    lag1 = facts["noise_spatial_lag1"]
+    yield "between bands", f"correlation of neighbouring bands {near}"
+    yield "with signal", "noise grows" if facts["noise_signal_dependent"] else "noise is constant"
+    lag1 = round(facts["noise_spatial_lag1"], 2) + 0.0  # no -0.00
     text = f"correlation of neighbouring pixels {lag1:+.2f}"
     yield "in space", text + ("; a resampled product?" if lag1 > 0.05 else "")
     for key, label in (
@@ -234,7 +231,7 @@ def _noise_kind_rows(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
         ("noisy_bands", "SNR below 3"),
         ("striped_bands", "striped"),
     ):
-        if facts[key]:
+        if facts[key] and facts[key] != facts.get("bad_bands"):
             yield label, f"{count_of(len(facts[key]), 'band')}: {_ranges(facts[key])}"
 
 

@@ -10,6 +10,7 @@ import click
 
 from sigmacube.commands._options import ortho_option
 from sigmacube.commands._tiles import available, size_options
+from sigmacube.console import note, percent, progress, quiet, table
 
 if TYPE_CHECKING:
     import numpy as np
@@ -51,7 +52,9 @@ if TYPE_CHECKING:
     show_default=True,
     help="Farthest that a band may be from the wavelength asked for, in nm.",
 )
-@click.option("--workers", type=click.IntRange(1), help="Processor cores.  [default: all]")
+@click.option(
+    "--workers", type=click.IntRange(1), metavar="N", help="Processor cores.  [default: all]"
+)
 @size_options
 @click.option(
     "-o",
@@ -68,7 +71,6 @@ def command(source: Path, output: Path | None, overwrite: bool, **options: Any) 
     Give one of --index, --expr and --resample, or --aggregate or --labels for means of all bands;
     --aggregate and --labels also go with --index and --expr.
     """
-    from sigmacube.console import quiet, table
     from sigmacube.io import product as files
     from sigmacube.io.atomic import check_not_input, check_output
 
@@ -120,7 +122,6 @@ def _by_tiles(source: Path, options: dict[str, Any]) -> bool:
     there = available()
     if there is None or options["labels"] or not source.exists():
         return False
-    from sigmacube.console import note
     from sigmacube.io.result_file import open_result
 
     with open_result(source) as opened:
@@ -136,7 +137,6 @@ def _by_tiles(source: Path, options: dict[str, Any]) -> bool:
 
 
 def _make_tiles(source: Path, target: Path, overwrite: bool, options: dict[str, Any]) -> Product:
-    from sigmacube.console import progress
     from sigmacube.tiles.products import product_file
 
     _check_index(options)
@@ -257,7 +257,7 @@ def _rows(made: Product, target: Path) -> Iterator[tuple[str, str]]:
     import numpy as np
 
     yield "written", str(target)
-    size = " x ".join(str(n) for n in made.estimate.shape)
+    size = " × ".join(str(n) for n in made.estimate.shape)
     yield "size", f"{size} ({', '.join(made.dims)})"
     for asked, band, found in made.bands:
         yield f"b{asked:g}", f"band {band}, {found:.1f} nm ({found - asked:+.1f} nm)"
@@ -273,4 +273,4 @@ def _rows(made: Product, target: Path) -> Iterator[tuple[str, str]]:
         for flag, meaning in ((1, "no data"), (2, "undefined"), (3, "not linear, no σ")):
             share = float(np.mean(made.flags == flag))
             if share:
-                yield meaning, f"{share:.1%} of the values"
+                yield meaning, f"{percent(share)} of the values"

@@ -18,6 +18,7 @@ from sigmacube.commands._options import (
 )
 from sigmacube.commands._tiles import size_options, too_large
 from sigmacube.commands.denoise import _noise
+from sigmacube.console import progress, say, table
 from sigmacube.core.levels import LEVELS
 from sigmacube.io.places import address_of
 
@@ -43,7 +44,9 @@ PICTURES = (".png", ".pdf", ".svg", ".jpg")
 )
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
 @solving_options
-@click.option("--workers", type=click.IntRange(1), help="Processor cores.  [default: all]")
+@click.option(
+    "--workers", type=click.IntRange(1), metavar="N", help="Processor cores.  [default: all]"
+)
 @size_options
 @reading_options
 @click.option(
@@ -101,7 +104,6 @@ def _holdout(cube: Cube, noise: Any, settings: dict[str, Any], options: dict[str
 def _holdout_tiles(source: str, settings: dict[str, Any], options: dict[str, Any]) -> Holdout:
     from sigmacube import io
     from sigmacube.check.holdout_file import holdout_file
-    from sigmacube.console import progress
 
     chosen = reading(options)
     noise = _noise(options["noise"], io.open_source(source, **chosen).shape[2])
@@ -124,15 +126,13 @@ def _how(options: dict[str, Any]) -> dict[str, Any]:
 
 def _tell(check: Holdout, options: dict[str, Any]) -> None:
     """Print a check, and draw it if that is wanted."""
-    from sigmacube.console import table
-
     if options["plot"] is not None:
         _draw(check.plot(), options["plot"])
     if options["as_json"]:
         click.echo(check.to_json())
     else:
         table(_rows(check))
-        click.echo(check.verdict)
+        say(check.verdict, err=False, bold=True)
 
 
 def _draw(figure: Any, path: Path) -> None:
@@ -157,17 +157,17 @@ def _rows(check: Holdout) -> Iterator[tuple[str, str]]:
     yield "95 %, bands", f"{middle:.1f} % median, {low:.1f} to {high:.1f} in nine bands of ten"
     parts = ", ".join(f"{100 * part.coverage:.1f}" for part in check.brightness)
     yield "95 %, dark to bright", f"{parts} %"
-    own = f"the noise itself {check.noise_lag1:+.3f}"
-    yield "removed part", f"correlation of neighbours {check.removed_lag1:+.3f}; {own}"
+    own = f"of the noise {check.noise_lag1:+.3f}"
+    yield "removed part", f"correlation of neighbours {check.removed_lag1:+.3f}, {own}"
     predicted = ", ".join(f"{100 * share:.0f}" for share in check.truth_coverage.values())
-    yield "truth, predicted", f"{predicted} % at {', '.join(f'{100 * p:g}' for p in LEVELS)} %"
+    wanted = ", ".join(f"{100 * level:g}" for level in LEVELS)
+    yield "truth, predicted", f"{predicted} % inside, of {wanted} claimed"
 
 
 def _monte_carlo(cube: Cube, noise: Any, settings: dict[str, Any], options: dict[str, Any]) -> None:
     """Take the denoised scene as the truth, add fresh noise to it, and count."""
     from sigmacube import api
     from sigmacube.check.montecarlo import monte_carlo
-    from sigmacube.console import progress, table
 
     first = api.denoise(cube, noise, uncertainty=False, **settings)
     truth = cube.with_values(first.estimate)

@@ -194,9 +194,8 @@ def _write(
     with staged(finals, overwrite=overwrite, stale=stale) as temporary:
         names = dict(zip(finals, temporary, strict=True))
         for image, layers in images.items():
-            ranges = _write_cog(names[image], layers, place, lookup, about)
-            is_std = image.stem.endswith("_uncert")
-            text = style([layer.name for layer in layers], ranges, sequential=is_std)
+            low, high = _write_cog(names[image], layers, place, lookup, about)
+            text = style(low, high, sequential=image.stem.endswith("_uncert"))
             names[image.with_suffix(".qml")].write_text(text, encoding="utf-8")
 
 
@@ -206,14 +205,14 @@ def _write_cog(
     place: Mapping[str, Any],
     lookup: Lookup | None,
     tags: Mapping[str, str],
-) -> list[tuple[float, float]]:
-    """Write one image; return the range of every band, without the outermost two per cent."""
+) -> tuple[float, float]:
+    """Write one image; return the range of its first band, without the outermost two per cent."""
     import rasterio.shutil
 
     plain = path.with_name(f"{path.name}.plain")
-    ranges = []
     first = layers[0].read()
-    rows, cols = first.shape if lookup is None else lookup.shape
+    first = first if lookup is None else lookup.gather(first)
+    rows, cols = first.shape
     options = {"width": cols, "height": rows, "count": len(layers), "dtype": "float32",
                "nodata": float("nan"), "bigtiff": "if_safer", "interleave": "band"}  # fmt: skip
     try:
@@ -221,20 +220,20 @@ def _write_cog(
             what = f"Map by sigmacube {__version__}"
             file.update_tags(TIFFTAG_IMAGEDESCRIPTION=what, **tags)
             for number, layer in enumerate(layers, start=1):
-                values = first if number == 1 else layer.read()
-                values = values if lookup is None else lookup.gather(values)
+                values = first
+                if number > 1:
+                    values = layer.read() if lookup is None else lookup.gather(layer.read())
                 file.write(np.ascontiguousarray(values, dtype=np.float32), number)
                 file.set_band_description(number, layer.name)
                 file.set_band_unit(number, layer.unit)
                 file.update_tags(number, **layer.tags)
-                ranges.append(_range(values))
         rasterio.shutil.copy(
             str(plain), str(path), driver="COG", compress="deflate", predictor="yes",
             overview_resampling="nearest", bigtiff="if_safer",
         )  # fmt: skip
     finally:
         plain.unlink(missing_ok=True)
-    return ranges
+    return _range(first)
 
 
 def _range(values: np.ndarray) -> tuple[float, float]:

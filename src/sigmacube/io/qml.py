@@ -2,59 +2,59 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from xml.etree import ElementTree
-
 __all__ = ["style"]
 
 # Colours that stay in order in grey and to colour-blind eyes: values, and their σ.
 _VALUES = ("#440154", "#3b528b", "#21918c", "#5ec962", "#fde725")
 _SIGMA = ("#fcfdbf", "#fc8961", "#b73779", "#51127c", "#000004")
+# What QGIS 3 writes for a band in colours. Limits are "None": without it they are made anew.
+_STYLE = """<!DOCTYPE qgis PUBLIC 'http://mrcc.com/qgis.dtd' 'SYSTEM'>
+<qgis version="3.22" styleCategories="Symbology">
+ <pipe>
+  <rasterrenderer type="singlebandpseudocolor" band="1" opacity="1" alphaBand="-1" nodataColor=""
+   classificationMin="{low:.6g}" classificationMax="{high:.6g}">
+   <rasterTransparency/>
+   <minMaxOrigin>
+    <limits>None</limits><extent>WholeRaster</extent><statAccuracy>Exact</statAccuracy>
+    <cumulativeCutLower>0.02</cumulativeCutLower><cumulativeCutUpper>0.98</cumulativeCutUpper>
+    <stdDevFactor>2</stdDevFactor>
+   </minMaxOrigin>
+   <rastershader>
+    <colorrampshader colorRampType="INTERPOLATED" classificationMode="1" clip="0"
+     minimumValue="{low:.6g}" maximumValue="{high:.6g}" labelPrecision="4">
+{items}
+    </colorrampshader>
+   </rastershader>
+  </rasterrenderer>
+  <brightnesscontrast brightness="0" contrast="0" gamma="1"/>
+  <huesaturation saturation="0" grayscaleMode="0" colorizeOn="0"/>
+  <rasterresampler maxOversampling="2"/>
+ </pipe>
+ <blendMode>0</blendMode>
+</qgis>
+"""
 
 
-def style(
-    names: Sequence[str], ranges: Sequence[tuple[float, float]], *, sequential: bool = False
-) -> str:
+def style(low: float, high: float, *, sequential: bool = False) -> str:
     """Return the style of an image: its first band in colours from low to high.
 
     Parameters
     ----------
-    names, ranges
-        Of the bands: what they are called, and from where to where colours run.
+    low, high
+        From where to where colours run.
     sequential
         Whether values are standard deviations: pale where they are small.
 
     Examples
     --------
-    >>> text = style(["ndvi", "ndvi σ"], [(0.1, 0.9), (0.0, 0.02)])
-    >>> ElementTree.fromstring(text).find(".//rasterrenderer").get("classificationMax")
+    >>> from xml.etree import ElementTree
+    >>> ElementTree.fromstring(style(0.1, 0.9)).find(".//rasterrenderer").get("classificationMax")
     '0.9'
     """
-    low, high = ranges[0]
     colours = _SIGMA if sequential else _VALUES
-    root = ElementTree.Element("qgis", {"version": "3.22", "styleCategories": "AllStyleCategories"})
-    pipe = ElementTree.SubElement(root, "pipe")
-    renderer = ElementTree.SubElement(
-        pipe,
-        "rasterrenderer",
-        {"type": "singlebandpseudocolor", "band": "1", "opacity": "1", "alphaBand": "-1",
-         "nodataColor": "", "classificationMin": f"{low:.6g}",
-         "classificationMax": f"{high:.6g}"},
-    )  # fmt: skip
-    shader = ElementTree.SubElement(renderer, "rastershader")
-    ramp = ElementTree.SubElement(
-        shader,
-        "colorrampshader",
-        {"colorRampType": "INTERPOLATED", "classificationMode": "1", "clip": "0",
-         "minimumValue": f"{low:.6g}", "maximumValue": f"{high:.6g}", "labelPrecision": "4"},
-    )  # fmt: skip
-    for number, colour in enumerate(colours):
-        value = low + (high - low) * number / (len(colours) - 1)
-        item = {"value": f"{value:.6g}", "label": f"{value:.4g}", "color": colour, "alpha": "255"}
-        ElementTree.SubElement(ramp, "item", item)
-    ElementTree.SubElement(pipe, "brightnesscontrast", {"brightness": "0", "contrast": "0"})
-    ElementTree.SubElement(root, "customproperties")
-    note = ElementTree.SubElement(root, "abstract")
-    note.text = "; ".join(f"band {i}: {name}" for i, name in enumerate(names[:20], start=1))
-    body = ElementTree.tostring(root, encoding="unicode")
-    return f"<!DOCTYPE qgis PUBLIC 'http://mrcc.com/qgis.dtd' 'SYSTEM'>\n{body}\n"
+    values = [low + (high - low) * step / (len(colours) - 1) for step in range(len(colours))]
+    items = "\n".join(
+        f'     <item value="{value:.6g}" label="{value:.4g}" color="{colour}" alpha="255"/>'
+        for value, colour in zip(values, colours, strict=True)
+    )
+    return _STYLE.format(low=low, high=high, items=items)

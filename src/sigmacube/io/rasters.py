@@ -67,7 +67,8 @@ class _Rasters(ABC):
         """Open a result; what lies beside it tells which parts there are."""
         document = read_sidecar(path)
         if not document:
-            raise ValueError(f"no result of sigmacube: {sidecar(path).name} is missing beside it.")
+            missing = f"{sidecar(path).name} is missing beside it"
+            raise ValueError(f"{path}: no result of sigmacube, {missing}.")
         rasters = {"estimate": self.get(path, "")}
         if document["uncertainty"]:
             rasters["std"] = self.get(path, "_uncert")

@@ -91,7 +91,7 @@ def _fetched(address: str, process: int) -> Any:
     except ImportError as error:
         raise ValueError(
             f"{address}: files at an address need fsspec and what it needs for this one "
-            f"({error}): pip install 'sigmacube[remote]'"
+            f"({error}): pip install 'sigmacube[{'s3' if address[:5] == 's3://' else 'remote'}]'"
         ) from None
     except ValueError as error:
         raise ValueError(f"{address}: {error}.") from None

@@ -340,4 +340,5 @@ def _bands_from_text(
                 f"Invalid bands {text!r}. They must be indices or ranges such as '0:50,60' "
                 "or '450nm:900nm'."
             ) from None
-    return np.array(chosen, dtype=np.intp)
+    # Beyond the bands is beyond them, however many digits it has.
+    return np.array([max(-1, min(index, n_bands)) for index in chosen], dtype=np.intp)

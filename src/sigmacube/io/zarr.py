@@ -56,7 +56,7 @@ def open_source(
             arrays = [item for item in root.members(max_depth=None) if _is_array(item[1])]
     except Exception as error:  # each damaged part of a store raises its own kind
         reason = " ".join(str(error).split()) or type(error).__name__
-        raise ValueError(f"{path}: not readable as a Zarr store ({reason}).") from None
+        raise ValueError(f"{address or path}: not readable as a Zarr store ({reason}).") from None
     variables = [_variable(path, name, array) for name, array in arrays]
     return open_variables(path, variables, attrs=attrs, variable=variable, axes=axes)
 

@@ -30,6 +30,9 @@ FACTORS = (*np.arange(0.1, 0.88, 0.05).round(2), *np.arange(0.88, 0.99, 0.01).ro
 ALIKE, NEARLY = 0.88, 1.25
 # Free values must fit so much better than ρ^h, and fall to so little.
 BETTER, ENDS = 0.7, 0.1
+# Shares of bands' own noise that are tried beside free values, and how much of what other bands do
+# not predict must come out.
+OWN, UNPREDICTED = (0.0, 0.0025, 0.005, 0.0075, 0.01, 0.015, 0.02, 0.03, 0.05, 0.08), 0.8
 # Share of what independent bands do not explain that a correlation may leave, and with which it is
 # beyond doubt.
 EXPLAINED, SURE = 0.3, 0.15
@@ -79,8 +82,8 @@ def fit_correlation(
     Parameters
     ----------
     covariance
-        (bands, bands) covariance of noise of about equal level in all bands; only its part outside
-        the directions is used.
+        (bands, bands) covariance of noise in units of what other bands do not predict of a band;
+        only its part outside the directions is used.
     directions
         (bands, k) orthonormal directions of the signal.
     positions
@@ -100,6 +103,8 @@ def fit_correlation(
     outer = inside @ directions.T
     seen = covariance - outer - outer.T + directions @ (directions.T @ inside) @ directions.T
     span = int(positions[-1] - positions[0]) + 1
+    if span == 1 or not np.any(np.diag(seen) > 0):
+        return BandCorrelation(np.ones(1), np.sqrt(np.diag(covariance)), False, False)
     lags = _Lags.create(positions, min(FARTHEST, max(span // 2, 1), span - 1))
     products, system = lags.means(seen), lags.system(directions)
     weight = np.sqrt(lags.counts / lags.counts[0])
@@ -134,8 +139,8 @@ class _Lags(NamedTuple):
         distance = np.abs(np.subtract.outer(self.place, self.place))
         near = distance < len(self.counts)
         sums = np.bincount(distance[near], matrix[near], minlength=len(self.counts))
-        sums[1:] /= 2
-        return sums / np.maximum(self.counts, 1)
+        pairs = np.maximum(self.counts * np.append(1, np.full(len(sums) - 1, 2)), 1)
+        return np.asarray(sums / pairs)
 
     def system(self, directions: np.ndarray) -> np.ndarray:
         """Return how correlations at distances make mean products outside of directions."""
@@ -207,7 +212,23 @@ class _Fits(NamedTuple):
         return error, by_lag
 
     def _free(self) -> tuple[float, np.ndarray]:
-        """Fit free correlations up to a few bands."""
+        """Fit free correlations up to a few bands.
+
+        Where they almost cancel at some period, what a band has of its own is lost in the errors of
+        the fit. It is known: one, in units of what other bands do not predict. Noise of bands' own
+        takes the place of so much of the rest that it comes out.
+        """
         part = self.system[:, : LAGS + 1]
         sizes = np.linalg.lstsq(part, self.products, rcond=None)[0]
-        return float(np.linalg.norm(part @ sizes - self.products)), sizes / sizes[0]
+        error = float(np.linalg.norm(part @ sizes - self.products))
+        if not sizes[0] > 0:
+            return np.inf, np.eye(1, LAGS + 1)[0]
+        free = sizes / sizes[0]
+        for own in OWN:
+            by_lag = np.append(1.0, (1 - own) * free[1:])
+            size = 4 * LAGS * 4
+            ring = np.concatenate([by_lag, np.zeros(size - 2 * len(by_lag) + 1), by_lag[:0:-1]])
+            density = np.maximum(np.fft.rfft(ring).real, LOWEST_DENSITY)
+            if sizes[0] / np.mean(1 / density) > UNPREDICTED:
+                break
+        return error, by_lag

@@ -223,6 +223,7 @@ def fit_noise(
         else:
             model, found = load(ESTIMATORS[method])(sample, run)
             part = _found(model, found, method, screen)
+            _check_positive(part.std, usable)
     estimate = _on_all_bands(part, bands, spectra, values.shape[2])
     log.info(estimate.describe())
     return estimate
@@ -255,6 +256,7 @@ def _default(
     model = level.model
     if not isinstance(model, SignalNoise):
         model = _covariance(model, correlation)
+    _check_positive(_std(model), sample.positions)
     part = replace(_found(model, found, DEFAULT, screen), wild_share=level.wild_share)
     if sample.kept_share > MOSTLY:
         part = _with_shared(part, whole)
@@ -282,6 +284,16 @@ def _with_tails(part: NoiseEstimate, tails: np.ndarray) -> NoiseEstimate:
     if model.ndim == 1:
         return replace(part, model=model * np.sqrt(growth))
     return replace(part, model=model + np.diag(tails * np.diag(model)))
+
+
+def _check_positive(std: np.ndarray, bands: np.ndarray) -> None:
+    """Refuse noise that no values show: too few of them, or steps of which most are the same."""
+    lacking = ~(np.isfinite(std) & (std > 0))
+    if lacking.any():
+        raise ValueError(
+            f"Invalid scene for a noise estimate: that of band {bands[lacking][0]} comes out as "
+            f"{std[lacking][0]:g}. It must be positive. Give the noise instead."
+        )
 
 
 def by_regression(sample: NoiseSample, run: ParallelMap) -> Found:
@@ -440,7 +452,7 @@ class _Spread:
         quantised = np.ones(len(bands))
         quantised[usable] = np.maximum(1.0, floor / std)
         scale = ratio * quantised[root]
-        mean = np.nanmean(spectra, axis=0, dtype=np.float64)
+        mean = np.asarray(np.nanmean(spectra, axis=0, dtype=np.float64))
         least = np.median(screen.step[usable]) / np.sqrt(12) or NOMINAL * np.min(std)
         nominal = np.maximum(NOMINAL * np.abs(mean), least)
         return cls(

@@ -223,8 +223,9 @@ class _Step:
         scale = self.model.pixel_scale(window.values)[:, None]
         white = noise.whiten(window.values / scale)
         # With guesses in the place of noise singular values are smaller; so must the edge be.
-        whole = window.kept is None or self.fresh
-        level = 1.0 if whole else np.sqrt(max(window.kept.mean(), 1e-3))
+        kept, level = window.kept, 1.0
+        if kept is not None and not self.fresh:
+            level = np.sqrt(max(float(kept.mean()), 1e-3))
         solution = SvdSolver()(white / level)
         scores = white @ solution.right
         residual = noise.unwhiten(white - scores @ solution.right.T)

@@ -64,7 +64,7 @@ class NoiseSample:
             What the bands were clipped to; a value there is not lost.
         """
         there = valid_elements(values, mask)[..., bands]
-        valid = there.any(axis=2)
+        valid = np.asarray(there.any(axis=2))
         kept = None if there[valid].all() else there
         return cls.create(values, bands, valid, kept=kept, impulses=impulses, bounds=bounds)
 

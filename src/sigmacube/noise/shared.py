@@ -51,7 +51,7 @@ LOW, HIGH, QUIET = 0.4, 0.7, 0.25
 # ones.
 CARRIED = 0.68
 # Noise must be so many times that of a band, and so large a share of what is there.
-NOTABLE, FLAT = 2.1, 0.6
+NOTABLE, FLAT = 3.0, 0.6
 # How unlike tiles may be: ratio of the 60th to the 10th percentile of their power; 1.45 for noise.
 ALIKE = 1.9
 

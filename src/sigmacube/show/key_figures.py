@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sigmacube.core.card import card_html, size_of, span_of, spread_of
+from sigmacube.core.card import card_html, count_of, size_of, span_of, spread_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -73,7 +73,7 @@ def _element_figures(result: Result, every: tuple[slice, slice]) -> dict[str, st
         figures["rejected"] = f"{100 * share:.2g} % of elements"
     pixels = unexplained_of(result)
     if len(pixels):
-        figures["unexplained"] = f"{len(pixels):,} pixels, kept with a larger σ"
+        figures["unexplained"] = f"{count_of(len(pixels), 'pixel')}, kept with a larger σ"
     missing = float(np.mean(~np.isfinite(np.asarray(result.estimate[every]))))
     if missing:
         figures["no data"] = f"{100 * missing:.2g} % of elements"
@@ -99,9 +99,13 @@ def _noise_std(result: Result) -> np.ndarray:
 
 
 def _noise_text(result: Result) -> str:
+    levels = _noise_std(result)
+    if levels.ndim and not _is_lazy(result.estimate):  # bands without data have no noise to tell
+        values = np.asarray(result.estimate[_thinning(result.estimate.shape)])
+        levels = levels[np.isfinite(values).any(axis=(0, 1))]
     kind = ("", ", per band", ", band covariance")[np.ndim(result.noise)]
     origin = str(result.settings.get("noise_source", ""))
-    return spread_of(_noise_std(result)) + kind + (f" ({origin})" if origin else "")
+    return spread_of(levels) + kind + (f" ({origin})" if origin else "")
 
 
 def _is_lazy(values: object) -> bool:

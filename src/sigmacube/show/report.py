@@ -187,12 +187,22 @@ class _Page:
         what = (
             f"Denoised by {escape(made)} with windows of {_sides(settings.get('window'))} pixels "
             f"every {_sides(settings.get('step'))}, solver {escape(str(settings.get('solver')))}. "
-            "σ is the standard deviation of the estimate: the noise that passes the denoising."
+            f"σ is the standard deviation of the estimate's error: {self._held}."
         )
         return (
             f"<h1>{escape(self.source.name)}</h1><p class=lead>{what}{thin}</p>"
             f"{self._caveats()}<dl class=tiles>{tiles}</dl>"
         )
+
+    @property
+    def _spatial(self) -> bool:
+        return self.result.settings.get("prior") == "spatial"
+
+    @property
+    def _held(self) -> str:
+        """What σ holds, in words."""
+        lost = ", and signal that was lost" if self._spatial else "; signal that was lost is not"
+        return f"noise that passed the denoising{lost}"
 
     def _caveats(self) -> str:
         """Return what σ does not hold on this scene, before everything else."""
@@ -264,8 +274,9 @@ class _Page:
             pictures.append(("", lambda ax: plots.rejected_map(result, ax=ax)))
         caption = (
             "Rank: how many spectra describe a window; each adds to σ. Residual: what was removed, "
-            "over what the noise predicts. Well above 1 the low-rank model misses signal, and σ "
-            "does not hold that bias; well below 1 the noise was taken too large."
+            "over what the noise predicts. Well above 1 windows miss signal"
+            + ("" if self._spatial else ", and σ does not hold that bias")
+            + "; well below 1 the noise was taken too large."
         )
         table = "" if result.std is None else self._sigma_table(rank)
         return _section(
@@ -325,6 +336,9 @@ class _Page:
         # Long lists, and what has no text form.
         skip = {"good_bands", "fwhm", "band_names", "scale_factor", "add_offset", "envi"}
         skip |= {"location", "xarray", "map_info", "calibration", "crs_wkt", "transform"}
+        skip |= {"caveats"}  # told at the top
+        if self._spatial:
+            skip |= {"overlap", "weights", "finite_noise"}  # options of the other family
         blocks = []
         about = dict(self.result.metadata)
         place = Place.of(about)

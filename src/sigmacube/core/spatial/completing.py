@@ -222,6 +222,8 @@ def _with_cut(found: Completion, size: np.ndarray) -> Completion:
     """Return it with the cut of even odds, and the noise that is left below it."""
     cut = even_odds_cut(size, len(size))
     below = size[size <= cut]
+    if not len(below):  # nothing can be told apart
+        return found
     slope = 1 - cut * density_at(size, cut, len(below))
     spread = float(np.mean(np.square(below, dtype=np.float64)))
     scale = max(np.sqrt(spread) / max(slope, SMALLEST_SLOPE), 1.0)

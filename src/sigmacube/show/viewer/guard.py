@@ -7,11 +7,12 @@ the checks of ``Host``, ``Origin`` and ``Sec-Fetch-Site`` are against those.
 
 from __future__ import annotations
 
+import asyncio
 import re
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from typing import Protocol
 
 __all__ = [
@@ -23,8 +24,10 @@ MAX_PATH = 256
 MAX_PAGES = 32
 #: Seconds after which a browser that was refused asks again.
 RETRY = 2
-#: Seconds of these that go into making pages where more connections wait than one browser opens.
+#: Seconds of these that go into making pages; connections that are no crowd, but one browser's.
 _BUSY, _WAITING = 1.0, 8
+#: Seconds without a request after which a crowd has been answered, and that a page waits for it.
+_CALM, _LONGEST_WAIT = 0.05, 0.5
 #: Seconds after which a request that led to no page is forgotten.
 _FORGOTTEN = 10.0
 _MAX_PROTOCOL = 4096
@@ -33,6 +36,7 @@ _STATIC = re.compile(r"/static/js/bokeh(-gl|-widgets|-tables|-mathjax)?\.min\.js
 _VERSION = re.compile(r"v=[0-9a-f]{1,128}")
 
 Refusal = tuple[int, str]
+_OTHERS = 503, "other pages are being made; this one asks again by itself"
 
 
 class Headers(Protocol):
@@ -45,8 +49,8 @@ class Headers(Protocol):
 class Pages:
     """How many pages are open and how long they took to make: whether one more is made now.
 
-    Pages are made one after another. Under a burst of requests some are made at once, all others
-    are told at once to come again, so that nobody waits for an answer.
+    Pages are made one after another, and nobody is answered meanwhile. Of a crowd that asks at once
+    all but a few are told first to come again; then pages are made for those few.
 
     Examples
     --------
@@ -61,6 +65,8 @@ class Pages:
         self._clock = clock
         self._asked: deque[float] = deque()
         self._made: deque[tuple[float, float]] = deque(maxlen=MAX_PAGES)
+        self._one = asyncio.Lock()
+        self._crowd = -float("inf")
 
     def refusal(self, open_pages: int, connections: int = 1) -> Refusal | None:
         """Return why no page is made now; None where one may be, which is then counted.
@@ -77,26 +83,40 @@ class Pages:
             self._asked.popleft()
         if open_pages + len(self._asked) >= MAX_PAGES:
             return 503, "too many pages are open"
+        # Pages may take half of what a browser waits before it asks again; one is always made.
         lately = sum(length for end, length in self._made if now - end < RETRY)
-        usual = self._made[-1][1] if self._made else _BUSY
-        is_burst = connections - open_pages > _WAITING
-        taken = lately + usual * len(self._asked)
-        if is_burst and taken > 0 and taken + usual > _BUSY:
-            return 503, "other pages are being made; this one asks again by itself"
+        usual = max((length for _, length in list(self._made)[-3:]), default=_BUSY)
+        waiting = usual * len(self._asked)
+        is_crowd = connections - open_pages > _WAITING
+        self._crowd = now if is_crowd else self._crowd
+        taken = waiting + lately * is_crowd
+        if taken > 0 and taken + usual > _BUSY:
+            return _OTHERS
         self._asked.append(now)
         return None
 
-    @contextmanager
-    def making(self) -> Iterator[None]:
-        """Count the time in which a page is made."""
-        start = self._clock()
-        try:
-            yield
-        finally:
-            if self._asked:
-                self._asked.popleft()
-            end = self._clock()
-            self._made.append((end, end - start))
+    @asynccontextmanager
+    async def turn(self) -> AsyncIterator[Refusal | None]:
+        """Make one page at a time, when the crowd that it was asked for with has been answered.
+
+        Yields why it is not made after all: the pages before it took longer than was thought.
+        """
+        asked = self._clock()
+        async with self._one:
+            wait = self._clock() - self._crowd < RETRY
+            while wait:  # lets all others be heard and answered
+                await asyncio.sleep(_CALM)
+                wait = self._clock() < min(self._crowd + _CALM, asked + _LONGEST_WAIT)
+            start = self._clock()
+            end, usual = self._made[-1] if self._made else (asked, 0.0)
+            is_late = end > asked and start - asked + usual > _BUSY
+            try:
+                yield _OTHERS if is_late else None
+            finally:
+                if self._asked:
+                    self._asked.popleft()
+                if not is_late:
+                    self._made.append((self._clock(), self._clock() - start))
 
 
 def allowed_hosts(port: int) -> tuple[str, str]:

@@ -31,7 +31,6 @@ from sigmacube.show.viewer.spectrum_pane import plain
 
 __all__ = ["ImagePane"]
 
-_HEIGHT = 500
 _DIGITS = {"@value": "printf", "@red": "printf", "@green": "printf", "@blue": "printf"}
 
 
@@ -47,8 +46,8 @@ class ImagePane:
         rows, cols, _ = shape
         self._place = place
         self.figure = figure(
-            height=_HEIGHT,
-            sizing_mode="stretch_width",
+            aspect_ratio=1.3,  # not one height for all: on a phone most of it would be empty
+            sizing_mode="scale_width",
             match_aspect=True,
             x_range=DataRange1d(range_padding=0, bounds=(-0.5 - cols, 2 * cols)),
             y_range=DataRange1d(range_padding=0, flipped=True, bounds=(-0.5 - rows, 2 * rows)),

@@ -27,6 +27,7 @@ try:
     from bokeh.document import Document as BokehDocument
     from bokeh.server.server import BaseServer
     from bokeh.server.tornado import BokehTornado
+    from bokeh.server.views.doc_handler import DocHandler
     from bokeh.util.token import check_token_signature, get_session_id
 except ImportError:
     raise ValueError(
@@ -56,13 +57,29 @@ class _Refused(RequestHandler):
         self.refusal = status, reason
 
     def prepare(self) -> None:
-        status, reason = self.refusal
-        self.set_status(status)
-        self.set_header("Content-Type", "text/plain; charset=utf-8")
-        if status == 503:  # the browser asks again by itself
-            self.set_header("Refresh", str(guard.RETRY))
-            self.set_header("Retry-After", str(guard.RETRY))
-        self.finish(f"Refused: {reason}.\n")
+        _refuse(self, *self.refusal)
+
+
+def _refuse(handler: RequestHandler, status: int, reason: str) -> None:
+    handler.set_status(status)
+    handler.set_header("Content-Type", "text/plain; charset=utf-8")
+    if status == 503:  # the browser asks again by itself
+        handler.set_header("Refresh", str(guard.RETRY))
+        handler.set_header("Retry-After", str(guard.RETRY))
+    handler.finish(f"Refused: {reason}.\n")
+
+
+class _Page(DocHandler):
+    """Makes the page when its turn has come."""
+
+    application: _Guarded
+
+    async def get(self, *args: Any, **kwargs: Any) -> None:
+        async with self.application.pages.turn() as refusal:
+            if refusal is None:
+                await super().get(*args, **kwargs)
+            else:
+                _refuse(self, *refusal)
 
 
 class _Guarded(BokehTornado):
@@ -82,7 +99,10 @@ class _Guarded(BokehTornado):
         if found is not None:
             arguments = {"status": found[0], "reason": found[1]}
             return self.get_handler_delegate(request, _Refused, arguments)
-        return super().find_handler(request, **kwargs)
+        handler: Any = super().find_handler(request, **kwargs)
+        if handler.handler_class is DocHandler:
+            handler.handler_class = _Page
+        return handler
 
     def _made_here(self, token: str) -> bool:
         """Return whether this server signed a websocket's token, for a session it still has."""
@@ -158,8 +178,7 @@ class Viewer:
 
         def page(doc: BokehDocument) -> None:
             executor = ThreadPoolExecutor(1, thread_name_prefix="sigmacube-view")
-            with pages.making():
-                Document(doc, self.source, self.observed, executor).build()
+            Document(doc, self.source, self.observed, executor).build()
 
         tornado = _Guarded(
             Application(FunctionHandler(page)),

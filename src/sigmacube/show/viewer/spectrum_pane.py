@@ -134,7 +134,7 @@ class SpectrumPane:
         self.sigma.add_layout(self.band)
         self.sigma.legend.update(
             background_fill_alpha=0.6, border_line_alpha=0, padding=2, margin=2,
-            label_text_font_size="11px", location="top_right",
+            label_text_font_size="11px", location="top_center",  # σ grows at both ends
         )  # fmt: skip
 
     def show(self, spectra: Sequence[tuple[Spectrum, str]]) -> None:

@@ -43,6 +43,12 @@ MAX_REWEIGHTS = 30
 MAX_RANK_ROUNDS = 25
 # Slopes below this share make steps so long that they may not settle.
 SMALLEST_SLOPE = 0.2
+# Steps that have become longer by this factor do not settle either: where most values are missing,
+# that of the average element is too long for a pixel that has all of its own. They are halved,
+# down to ψ itself.
+GROWING = 2.0
+# An estimate so many times larger than all values has run away into what is missing.
+RUN_AWAY = 10.0
 # A clipped residual is not Gaussian and its noise level is estimated: a little above the edge.
 EDGE_MARGIN = 1.01
 FENCE = 1.5
@@ -96,14 +102,17 @@ def iterate(
     max_steps: int = MAX_STEPS,
 ) -> MEstimate:
     """Iterate with a fixed rank until a step moves L by less than ``tolerance`` noise std."""
-    low, matrix, change = start, start.matrix(), np.inf
+    low, matrix, least, longest = start, start.matrix(), np.inf, 1 / SMALLEST_SLOPE
     for _ in range(max_steps):
-        low = low.step(correction(data, matrix, influence))
+        low = low.step(correction(data, matrix, influence, longest))
         moved = low.matrix()
         change = rms(np.subtract(moved, matrix, out=matrix))
         matrix = moved
         if change <= tolerance:
             break
+        if change > GROWING * least:
+            least, longest = change, max(longest / 2, 1.0)
+        least = min(least, change)
     return MEstimate(low, matrix, change)
 
 
@@ -127,11 +136,13 @@ def reweight(data: Observed, state: MEstimate, influence: Influence) -> MEstimat
     return state
 
 
-def correction(data: Observed, matrix: np.ndarray, influence: Influence) -> np.ndarray:
-    """Return ψ(Y − L)/q, zero where values are missing."""
+def correction(
+    data: Observed, matrix: np.ndarray, influence: Influence, longest: float = 1 / SMALLEST_SLOPE
+) -> np.ndarray:
+    """Return ψ(Y − L)/q, zero where values are missing, with 1/q no more than ``longest``."""
     bounded, slope = influence(data.residual(matrix))
     slope -= 1 - data.share  # missing values have residual zero, where the slope is one
-    bounded *= 1 / max(slope, SMALLEST_SLOPE)
+    bounded *= min(1 / max(slope, SMALLEST_SLOPE), longest)  # longer ones may not settle
     return bounded
 
 
@@ -152,7 +163,7 @@ def settle(
     """
     if rank != "auto":
         start = LowRank.leading(fence_bands(data), int(rank))
-        return iterate(data, start, influence, tolerance)
+        return held(data, iterate(data, start, influence, tolerance), tolerance)
     low, thorough = LowRank.dominant(fence_bands(data)), False
     for _ in range(MAX_RANK_ROUNDS):
         if thorough:
@@ -166,7 +177,20 @@ def settle(
             if thorough or not proof:
                 break
             thorough = True
-    return state if thorough else iterate(data, low, influence, tolerance)
+    state = state if thorough else iterate(data, low, influence, tolerance)
+    return held(data, state, tolerance)
+
+
+def held(data: Observed, state: MEstimate, tolerance: float) -> MEstimate:
+    """Return the state; where it has run away, one of its rank that a prior holds to the values."""
+    if data.present is None:
+        return state
+    largest = float(np.abs(data.values * data.present).max())
+    if float(np.abs(state.matrix).max()) <= RUN_AWAY * largest:
+        return state
+    start = LowRank.leading(fence_bands(data), state.low.rank)
+    low = alternate(data.values, data.present, start, tolerance)
+    return MEstimate(low, low.matrix())
 
 
 def full_influence(residual: np.ndarray) -> tuple[np.ndarray, float]:
