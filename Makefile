@@ -34,7 +34,7 @@ shell: $(BASE)  ## Open a shell in which sigmacube is at hand; exit leaves it
 	@echo "sigmacube is at hand: try 'sigmacube --help'; 'exit' leaves this shell."
 	@VIRTUAL_ENV="$(CURDIR)/$(VENV)" PATH="$(CURDIR)/$(BIN):$$PATH" $${SHELL:-sh} -i
 
-test-min: | $(BIN)/python ## Test the oldest versions of the dependencies that are allowed
+test-min:       ## Test the oldest versions of the dependencies that are allowed
 	$(PYTHON) -m venv .venv-min
 	.venv-min/bin/python tests/oldest.py > .venv-min/oldest.txt
 	.venv-min/bin/python -m pip install --quiet --disable-pip-version-check -r .venv-min/oldest.txt

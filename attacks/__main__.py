@@ -30,7 +30,7 @@ ATTACKS = {
     "disks": Attack(200, 8, 60.0),
     "browsers": Attack(500, 60, 120.0, ("refused", "closed")),
     "parsers": Attack(200_000, 5_000, 60.0),
-    "guided": Attack(1_000_000, 20_000, 600.0),
+    "guided": Attack(200_000, 20_000, 600.0),
 }
 FOUND = ROOT / "attacks" / "found"
 

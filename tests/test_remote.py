@@ -220,6 +220,31 @@ class TestVrt:
         with pytest.raises(ValueError, match="names files elsewhere"):
             read(self.write(tmp_path, source))
 
+    @pytest.mark.parametrize("way", ["raw", "outside", "attribute", "entity", "link", "nested"])
+    def test_other_files_of_the_machine_are_not_shown(self, tmp_path, way):
+        folder = tmp_path / "sent"
+        folder.mkdir()
+        secret = write_tif(tmp_path / "secret.tif", np.ones((1, 5, 6), "f4"))
+        path = self.write(folder, secret)
+        if way == "raw":
+            (folder / "a.tif").write_text("no picture")
+            path = self.write(folder, folder / "a.tif")
+        elif way == "attribute":
+            element = f'<SourceFilename relativeToVRT="0">{secret}</SourceFilename>'
+            text = path.read_text().replace(f"<SimpleSource>{element}", "<SimpleSource{}>")
+            path.write_text(text.format(f' SourceFilename="{secret}"'))
+        elif way == "entity":
+            path = self.write(folder, str(secret).replace("/", "&#47;"))
+        elif way == "link":
+            (folder / "a.tif").symlink_to(secret)
+            path = self.write(folder, folder / "a.tif")
+        elif way == "nested":
+            path = self.write(folder, path.rename(folder / "a.tif"))
+        with pytest.raises(ValueError, match=r"x\.vrt: its values lie in .*external=True"):
+            read(path)
+        if way not in ("raw", "attribute"):
+            assert read(path, external=True).values.shape == (5, 6, 1)
+
     def test_a_nested_one_fetches_nothing(self, tmp_path, serving):
         (tmp_path / "served").mkdir()
         write_tif(tmp_path / "served" / "a.tif", np.ones((1, 5, 6), "f4"))

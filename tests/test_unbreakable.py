@@ -118,6 +118,42 @@ class TestHdf:
         np.testing.assert_array_equal(cube.values, CUBE)
         str(cube.metadata).encode()
 
+    @pytest.mark.parametrize("user_block", [0, 512])
+    def test_texts_longer_than_their_file(self, tmp_path, user_block):
+        """The library would take the memory before it looks for the text."""
+        path = tmp_path / "x.h5"
+        with h5py.File(path, "w", userblock_size=user_block) as file:
+            file.create_dataset("cube", data=CUBE).attrs["units"] = "reflectance"
+        assert io.read(path).shape == CUBE.shape
+        content = bytearray(path.read_bytes())
+        length = content.index((11).to_bytes(4, "little"), content.index(b"units"))
+        content[length : length + 4] = (2**31).to_bytes(4, "little")
+        path.write_bytes(content)
+        with pytest.raises(ValueError, match=r"x\.h5: damaged: .* claims 2147483648 values"):
+            io.read(path)
+
+    def test_a_heap_that_the_library_never_leaves(self, tmp_path):
+        path = tmp_path / "x.h5"
+        with h5py.File(path, "w") as file:
+            file.create_dataset("cube", data=CUBE).attrs["units"] = "reflectance"
+        content = bytearray(path.read_bytes())
+        free = content.index(b"reflectance", content.index(b"GCOL")) + 16
+        assert content[free : free + 8] == bytes(8)  # the head of what is free
+        content[free + 8 : free + 16] = bytes(8)
+        path.write_bytes(content)
+        with pytest.raises(ValueError, match=r"x\.h5: damaged: .* part of no size"):
+            io.read(path)
+
+    @pytest.mark.parametrize("libver", ["earliest", "latest"])
+    def test_lengths_are_found_in_headers_of_both_versions(self, tmp_path, monkeypatch, libver):
+        """Those of the second have a checksum, which damaged ones fail; a forger can compute it."""
+        path = tmp_path / "x.h5"
+        with h5py.File(path, "w", libver=libver) as file:
+            file.create_dataset("group/cube", data=CUBE).attrs["units"] = "reflectance"
+        monkeypatch.setattr("os.path.getsize", lambda path: 10)
+        with pytest.raises(ValueError, match="claims 11 values in a file of 10 bytes"):
+            io.read(path)
+
 
 class TestEnvi:
     def test_unpacks_no_more_than_it_needs(self, tmp_path):

@@ -16,8 +16,7 @@ from typing import Any
 import click
 
 from sigmacube.io import read
-from sigmacube.io.places import local_path
-from sigmacube.io.remote import is_address
+from sigmacube.io.places import address_of, local_path
 from sigmacube.noise import ESTIMATORS
 from sigmacube.settings import Settings
 
@@ -201,7 +200,7 @@ _READING = (
         "--external",
         is_flag=True,
         default=None,
-        help="Let an HDF5 file have values read from other files that it names.",
+        help="Let an HDF5 file or a VRT have values read from other files that it names.",
     ),
     click.option(
         "--wavelengths",
@@ -256,7 +255,7 @@ def reading(options: Mapping[str, Any]) -> dict[str, Any]:
 def local_file(name: str) -> Iterator[Path | str]:
     """Yield the path of an input; ``-`` is standard input, kept in a file while it is used."""
     if name != "-":
-        yield name if is_address(name) else local_path(name)
+        yield address_of(name) or local_path(name)
         return
     if sys.stdin is None:
         raise ValueError("-: standard input is closed.")

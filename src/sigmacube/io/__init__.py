@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sigmacube.core.tables import load
-from sigmacube.io.places import address_of, local_path
+from sigmacube.io.places import address_of, local_path, suffix_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -56,7 +56,7 @@ FORMATS: dict[str, Format] = {
     ".bip": Format("ENVI", "envi:open_source", ("data",)),
     ".tif": _TIFF,
     ".tiff": _TIFF,
-    ".vrt": Format("VRT", "geotiff:open_source"),
+    ".vrt": Format("VRT", "geotiff:open_source", ("external",)),
     ".xml": _PRODUCT,
     ".zip": _PRODUCT,
     ".nc": _NETCDF,
@@ -103,8 +103,6 @@ def _reader(path: Path) -> Format:
 
 def _remote_reader(address: str) -> Format:
     """Return the format of what an address names, if it is read from there."""
-    from sigmacube.io.remote import suffix_of
-
     found = FORMATS.get(suffix_of(address))
     if found is None or not found.remote:
         known = ", ".join(suffix for suffix, one in FORMATS.items() if one.remote)
@@ -211,7 +209,8 @@ def read(path: str | Path, **options: Any) -> Cube:
         Binary file of an ENVI header, where its name does not follow from the header's.
     external
         Whether an HDF5 file may have its values read from other files that it names (external and
-        virtual storage). A file of a stranger could name any file of this machine.
+        virtual storage), a VRT from others than GeoTIFFs in its folder. A file of a stranger could
+        name any file of this machine.
     wavelengths
         Band centres (nm), where the file states none: a list, or a text or ENVI header file.
     join

@@ -12,6 +12,7 @@ import numpy as np
 
 from sigmacube.io.error_models import arrays_of, creating, open_errors, pack
 from sigmacube.io.full_disk import write_netcdf
+from sigmacube.io.hdf_lengths import check_lengths
 from sigmacube.io.result_file import ResultFile
 
 if TYPE_CHECKING:
@@ -145,6 +146,7 @@ class _NetCDF(_Labelled):
     def get(self, path: Path) -> xr.Dataset:
         import xarray as xr
 
+        check_lengths(path)
         return xr.open_dataset(path, engine="h5netcdf", cache=False, phony_dims="access")
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 __all__ = [
     "same_transform",
+    "from_gdal",
     "from_map_info",
     "to_map_info",
     "esri_wkt",
@@ -66,6 +67,18 @@ _METHODS: dict[str, tuple[str, dict[str, str]]] = {
     ),
     "Sinusoidal": ("sinusoidal", _ORIGIN),
 }
+
+
+def from_gdal(numbers: Iterable[Any]) -> list[float]:
+    """Return the transform of six numbers in the order of GDAL.
+
+    Examples
+    --------
+    >>> from_gdal("600000 30 0 5800000 0 -30".split())
+    [30.0, 0.0, 600000.0, 0.0, -30.0, 5800000.0]
+    """
+    c, a, b, f, d, e = (float(number) for number in numbers)
+    return [a, b, c, d, e, f]
 
 
 def same_transform(one: Sequence[float] | None, other: Sequence[float] | None) -> bool:

@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 
 from sigmacube.io.metadata import from_json, merged
+from sigmacube.io.places import gdal_name
 from sigmacube.io.planes import planes
-from sigmacube.io.remote import gdal_name
 from sigmacube.io.source import Source
+from sigmacube.io.vrt import check_sources
 from sigmacube.io.wavelengths import numbers, to_nanometres
 
 __all__ = ["open_source", "opened", "placing", "write_raster"]
@@ -34,7 +35,6 @@ _FETCHING = {
 }
 #: A file on the disk may name another elsewhere; nothing is fetched for it.
 _LOCAL = {"CPL_VSIL_CURL_ALLOWED_FILENAME": "none", "GDAL_VRT_ENABLE_PYTHON": "NO"}
-_ELSEWHERE = re.compile(r"/vsi(?!zip/|gzip/|tar/)\w+|://", re.I)
 
 
 @contextmanager
@@ -55,7 +55,13 @@ def opened(path: Path | str, mode: str = "r", **options: Any) -> Iterator[Any]:
             yield dataset
 
 
-def open_source(path: Path, *, place: str | None = None, address: str | None = None) -> Source:
+def open_source(
+    path: Path,
+    *,
+    place: str | None = None,
+    address: str | None = None,
+    external: bool | None = None,
+) -> Source:
     """Open a GeoTIFF or a VRT.
 
     Parameters
@@ -66,13 +72,15 @@ def open_source(path: Path, *, place: str | None = None, address: str | None = N
         What rasterio calls it, where that differs: a file in a zip file.
     address
         Where it lies if not on a disk, such as ``https://host/cube.tif``.
+    external
+        Whether a VRT may take values from any file of this machine.
     """
     from rasterio.errors import RasterioError
 
     told = address or str(path)
     where = gdal_name(address) if address is not None else place or str(path)
     if address is None and where.lower().endswith(".vrt"):
-        _check_local(path)
+        check_sources(path, external=bool(external))
     try:
         with opened(where) as dataset:
             return _source(path, where, dataset)
@@ -82,16 +90,6 @@ def open_source(path: Path, *, place: str | None = None, address: str | None = N
         if str(error).startswith(f"{told}:"):
             raise
         raise ValueError(f"{told}: {error}") from None
-
-
-def _check_local(path: Path) -> None:
-    """Refuse a VRT that names files elsewhere: they are only fetched where the user names them."""
-    found = _ELSEWHERE.search(path.read_text(encoding="utf-8", errors="replace"))
-    if found:
-        raise ValueError(
-            f"{path}: it names files elsewhere ({found[0]}). They are only read from an address "
-            "that is given itself."
-        )
 
 
 def _short(error: Exception) -> str:

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from sigmacube.io import sensors
-from sigmacube.io.remote import is_address, opened_hdf5
+from sigmacube.io.hdf_lengths import MAX_OBJECTS, check_lengths
+from sigmacube.io.places import address_of, opened_hdf5
 from sigmacube.io.sensors.content import as_text as _text
 from sigmacube.io.source import Source
 from sigmacube.io.untrusted import printable
@@ -17,8 +18,8 @@ from sigmacube.io.variables import Variable, open_variables
 
 __all__ = ["attributes", "contents", "open_source"]
 
-#: Objects and nested groups of the largest file that is looked through.
-_MAX_OBJECTS, _MAX_DEPTH = 5000, 100
+#: Nested groups of the deepest file that is looked through.
+_MAX_DEPTH = 100
 
 
 def open_source(
@@ -58,12 +59,14 @@ def contents(
     skip
         First character of groups that are passed over.
     """
-    if not is_address(path):
+    if address_of(path) is None:
         with Path(path).open("rb") as stream:
             magic = stream.read(4)
         if magic[:3] == b"CDF":
             return _classic_contents(Path(path))
     try:
+        if address_of(path) is None:
+            check_lengths(Path(path))
         with opened_hdf5(path) as file:
             attrs = attributes(file.attrs)
             found = [_variable(path, name, item, external) for name, item in _arrays(file, skip)]
@@ -89,9 +92,9 @@ def _arrays(file: Any, skip: bytes | None) -> Iterator[tuple[bytes, Any]]:
         for name in group.id:
             seen += 1
             path = prefix + name
-            if seen > _MAX_OBJECTS or path.count(b"/") > _MAX_DEPTH:
+            if seen > MAX_OBJECTS or path.count(b"/") > _MAX_DEPTH:
                 raise ValueError(
-                    f"{file.filename}: more than {_MAX_OBJECTS} objects, or groups nested deeper "
+                    f"{file.filename}: more than {MAX_OBJECTS} objects, or groups nested deeper "
                     f"than {_MAX_DEPTH}. No such file is read."
                 )
             if skip and name.startswith(skip):

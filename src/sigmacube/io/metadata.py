@@ -12,7 +12,16 @@ import numpy as np
 
 from sigmacube.io.crs import same_transform
 
-__all__ = ["to_json", "from_json", "merged", "sidecar", "read_sidecar", "PER_BAND", "NOT_TEXT"]
+__all__ = [
+    "to_json",
+    "from_json",
+    "merged",
+    "noted",
+    "sidecar",
+    "read_sidecar",
+    "PER_BAND",
+    "NOT_TEXT",
+]
 
 #: Metadata with one item per band.
 PER_BAND = ("fwhm", "good_bands", "band_names", "scale_factor", "add_offset", "dark_std")
@@ -143,6 +152,11 @@ def read_sidecar(path: Path) -> dict[str, Any]:
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise ValueError(f"{beside}: damaged ({error}).") from None
     return dict(document)
+
+
+def noted(metadata: Mapping[str, Any], note: str) -> dict[str, Any]:
+    """Return metadata with one more note of what a reader assumed or did."""
+    return {**metadata, "notes": [*metadata.get("notes", []), note]}
 
 
 def merged(found: Mapping[str, Any], stored: Mapping[str, Any], bands: int) -> dict[str, Any]:

@@ -51,17 +51,34 @@ class _Rasters(ABC):
         version = str(result.settings.get("version", __version__))
         text = to_json(_document(result, version), indent=1)
         names[sidecar(path)].write_text(text + "\n", encoding="utf-8")
-        window_metadata = {"band_names": _window_names(result)}
-        windows = _window_maps(result)
-        self.put(names, path, "_windows", windows, "float32", "Windows", window_metadata, result)
+        windows = {"band_names": _window_names(result)}
+        told = dict(result.metadata)
+        self._put(names, path, "_windows", _window_maps(result), "float32", "Windows", windows)
+        rest: Any = {"settings": result.settings, "wavelengths": result.wavelengths}
         if result.rejected is not None:
             flags = result.rejected.astype(np.uint8)
-            self.put(names, path, "_rejected", flags, "uint8", "Rejected", result.metadata, result)
+            self._put(names, path, "_rejected", flags, "uint8", "Rejected", told, **rest)
         if result.std is not None:
             what = "Standard deviation of the estimate"
-            self.put(names, path, "_uncert", result.std, dtype, what, result.metadata, result)
+            self._put(names, path, "_uncert", result.std, dtype, what, told, **rest)
         what = f"Estimate, sigmacube {version}"
-        self.put(names, path, "", result.estimate, dtype, what, result.metadata, result)
+        self._put(names, path, "", result.estimate, dtype, what, told, **rest)
+
+    def _put(
+        self,
+        names: Mapping[Path, Path],
+        path: Path,
+        part: str,
+        values: np.ndarray,
+        dtype: str,
+        what: str,
+        metadata: Mapping[str, Any],
+        wavelengths: np.ndarray | None = None,
+        settings: Mapping[str, Any] | None = None,
+    ) -> None:
+        files = {file: names[file] for file in self.raster(path, part)}
+        how = {"dtype": dtype, "description": what, "metadata": metadata}
+        self.put(files, values, how | {"wavelengths": wavelengths}, settings)
 
     def open(self, path: Path) -> ResultFile:
         """Open a result; what lies beside it tells which parts there are."""
@@ -122,16 +139,12 @@ class _Rasters(ABC):
     @abstractmethod
     def put(
         self,
-        names: Mapping[Path, Path],
-        path: Path,
-        part: str,
+        files: Mapping[Path, Path],
         values: np.ndarray,
-        dtype: str,
-        what: str,
-        metadata: Mapping[str, Any],
-        result: DenoisedCube,
+        how: dict[str, Any],
+        settings: Mapping[str, Any] | None,
     ) -> None:
-        """Write one raster."""
+        """Write one raster; ``files`` are the final names, and those to write to."""
 
 
 def _document(result: DenoisedCube, version: str) -> dict[str, Any]:
@@ -174,25 +187,13 @@ class _Envi(_Rasters):
 
     def put(
         self,
-        names: Mapping[Path, Path],
-        path: Path,
-        part: str,
+        files: Mapping[Path, Path],
         values: np.ndarray,
-        dtype: str,
-        what: str,
-        metadata: Mapping[str, Any],
-        result: DenoisedCube,
+        how: dict[str, Any],
+        settings: Mapping[str, Any] | None,
     ) -> None:
-        files = {file.suffix.lower() == ".hdr": names[file] for file in self.raster(path, part)}
-        envi.write_raster(
-            files[False],
-            files[True],
-            values,
-            dtype=dtype,
-            description=what,
-            metadata=metadata,
-            wavelengths=None if part == "_windows" else result.wavelengths,
-        )
+        kinds = {final.suffix.lower() == ".hdr": file for final, file in files.items()}
+        envi.write_raster(kinds[False], kinds[True], values, **how)
 
 
 class _GeoTiff(_Rasters):
@@ -206,28 +207,16 @@ class _GeoTiff(_Rasters):
 
     def put(
         self,
-        names: Mapping[Path, Path],
-        path: Path,
-        part: str,
+        files: Mapping[Path, Path],
         values: np.ndarray,
-        dtype: str,
-        what: str,
-        metadata: Mapping[str, Any],
-        result: DenoisedCube,
+        how: dict[str, Any],
+        settings: Mapping[str, Any] | None,
     ) -> None:
-        tags = {
-            "sigmacube_metadata": to_json(metadata),
-            "sigmacube_settings": to_json(result.settings),
-        }
-        geotiff.write_raster(
-            names[self.raster(path, part)[0]],
-            values,
-            dtype=dtype,
-            description=what,
-            metadata=metadata,
-            wavelengths=None if part == "_windows" else result.wavelengths,
-            tags=None if part == "_windows" else tags,
-        )
+        tags = None
+        if settings is not None:
+            tags = {"sigmacube_metadata": to_json(how["metadata"])}
+            tags["sigmacube_settings"] = to_json(settings)
+        geotiff.write_raster(next(iter(files.values())), values, tags=tags, **how)
 
 
 ENVI = _Envi()

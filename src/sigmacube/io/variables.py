@@ -12,22 +12,15 @@ import numpy as np
 
 from sigmacube.io import wavelengths as spectral
 from sigmacube.io.axes import COL_NAMES, ROW_NAMES, axes_from_names, axes_from_shape, parse_axes
+from sigmacube.io.crs import from_gdal
 from sigmacube.io.metadata import from_json, merged
 from sigmacube.io.source import Source
 
 __all__ = ["Variable", "open_variables", "choose", "cube_loader"]
 
 #: Endings of variables that accompany a cube.
-_COMPANIONS = (
-    "uncertainty",
-    "uncert",
-    "_unc",
-    "_std",
-    "_sigma",
-    "stderr",
-    "standard_error",
-    "rejected",
-)
+_COMPANIONS = ("uncertainty", "uncert", "_unc", "_std", "_sigma", "stderr", "standard_error",
+               "rejected")  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -279,8 +272,7 @@ def _place(
             metadata["crs_wkt"] = wkt
         numbers = str(mapping.attrs.get("GeoTransform", "")).split()
         if len(numbers) == 6:
-            c, a, b, f, d, e = (float(number) for number in numbers)
-            metadata["transform"] = [a, b, c, d, e, f]
+            metadata["transform"] = from_gdal(numbers)
     if "transform" in metadata or len(cube.dims) != 3:
         return
     row, col = (by_name.get((cube.dims[axis] or "").lower()) for axis in order[:2])

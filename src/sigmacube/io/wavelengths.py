@@ -11,46 +11,22 @@ import numpy as np
 __all__ = ["to_nanometres", "numbers", "NAMES", "FWHM_NAMES", "GOOD_NAMES"]
 
 #: Names under which files keep the band centres, their widths and the good-band flags.
-NAMES = (
-    "wavelengths",
-    "wavelength",
-    "wavelength_nm",
-    "wavelengths_nm",
-    "center_wavelength",
-    "central_wavelength",
-    "band_center",
-    "band_centers",
-    "centers",
-    "lambda",
-    "wl",
-    "wvl",
-    "wave",
-)
+NAMES = ("wavelengths", "wavelength", "wavelength_nm", "wavelengths_nm", "center_wavelength",
+         "central_wavelength", "band_center", "band_centers", "centers", "lambda", "wl", "wvl",
+         "wave")  # fmt: skip
 FWHM_NAMES = ("fwhm", "fwhms", "band_width", "bandwidth", "full_width_half_max")
 GOOD_NAMES = ("good_wavelengths", "good_bands", "bbl", "good_band", "bad_band_list")
 
-# Factor to nanometres, as exact decimals.
-_FACTORS = {
-    "nm": "1",
-    "nanometer": "1",
-    "nanometre": "1",
-    "um": "1000",
-    "µm": "1000",  # micro sign
-    "μm": "1000",  # Greek mu
-    "micron": "1000",
-    "micrometer": "1000",
-    "micrometre": "1000",
-    "angstrom": "0.1",
-    "mm": "1000000",
-    "millimeter": "1000000",
-    "millimetre": "1000000",
-    "cm": "10000000",
-    "centimeter": "10000000",
-    "centimetre": "10000000",
-    "m": "1000000000",
-    "meter": "1000000000",
-    "metre": "1000000000",
+# Units by their factor to nanometres, as exact decimals; mu is the micro sign, or the Greek one.
+_UNITS = {
+    "1": "nm nanometer nanometre",
+    "1000": "um µm μm micron micrometer micrometre",
+    "0.1": "angstrom",
+    "1000000": "mm millimeter millimetre",
+    "10000000": "cm centimeter centimetre",
+    "1000000000": "m meter metre",
 }
+_FACTORS = {unit: factor for factor, units in _UNITS.items() for unit in units.split()}
 _WAVENUMBERS = ("wavenumber", "cm-1", "cm^-1", "1/cm")
 #: Powers of ten that doubles hold, with room for a change of units.
 _MAX_EXPONENT = 140

@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
+from sigmacube.io.crs import from_gdal
 from sigmacube.io.sensors.content import HdfContent
 from sigmacube.io.sensors.quantities import radiance, reflectance
 from sigmacube.io.source import Source
-from sigmacube.io.variables import open_variables
 
 __all__ = ["finds", "instrument_in", "opened"]
 
@@ -48,9 +48,7 @@ def finds(content: HdfContent) -> bool:
 def opened(content: HdfContent) -> Source:
     """Open the cube of a file."""
     name = content.variable or next(name for name in _CUBES if content.get(name))
-    source = open_variables(
-        content.path, content.variables, attrs=content.attrs, variable=name, axes=content.axes
-    )
+    source = content.cube(name)
     if source.wavelengths is None:
         group = name.rsplit("/", 1)[0]
         raise ValueError(
@@ -74,10 +72,7 @@ def _place(content: HdfContent, source: Source, metadata: dict[str, Any]) -> dic
     grid = content.get("transverse_mercator")
     found: dict[str, Any] = {}
     numbers = [] if grid is None else str(grid.attrs.get("GeoTransform", "")).split()
-    transform = None
-    if len(numbers) == 6:
-        c, a, b, f, d, e = (float(number) for number in numbers)
-        transform = [a, b, c, d, e, f]
+    transform = from_gdal(numbers) if len(numbers) == 6 else None
     wkt = None if grid is None else grid.attrs.get("crs_wkt") or grid.attrs.get("spatial_ref")
     line = content.get("geolocation_lookup_table/line")
     sample = content.get("geolocation_lookup_table/sample")

@@ -11,9 +11,10 @@ from xml.etree import ElementTree
 
 import numpy as np
 
-from sigmacube.io.remote import opened_hdf5
+from sigmacube.io.places import opened_hdf5
+from sigmacube.io.source import Source
 from sigmacube.io.untrusted import printable
-from sigmacube.io.variables import Variable
+from sigmacube.io.variables import Variable, open_variables
 
 __all__ = ["HdfContent", "ProductFolder", "as_text", "epsg_wkt", "number_in"]
 
@@ -48,6 +49,11 @@ class HdfContent:
         if found is None:
             raise ValueError(f"{self.place}: {what} without {name}. The file must have it.")
         return found
+
+    def cube(self, name: str | None, variables: Sequence[Variable] | None = None) -> Source:
+        """Open the array of a name, or the one that is a cube, among all or some of them."""
+        among = self.variables if variables is None else variables
+        return open_variables(self.path, among, attrs=self.attrs, variable=name, axes=self.axes)
 
     def under(self, group: str) -> list[Variable]:
         """Return the arrays of a group and its groups."""

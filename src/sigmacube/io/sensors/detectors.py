@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from sigmacube.io.metadata import noted
+from sigmacube.io.source import Source
 
 __all__ = ["JOINS", "Detector", "Joined"]
 
@@ -96,6 +100,28 @@ class Joined:
     def load(self, rows: slice, cols: slice) -> np.ndarray:
         """Return the stored values of a block."""
         return np.concatenate([part.load(rows, cols) for part in self.parts], axis=2)
+
+    def source(
+        self,
+        path: Path,
+        size: tuple[int, int],
+        dtype: np.dtype,
+        metadata: Mapping[str, Any],
+        nodata: float | None,
+        files: tuple[Path, ...] = (),
+    ) -> Source:
+        """Return the bands as the cube of a file."""
+        told = dict(metadata)
+        for key, name in (("fwhm", "fwhm"), ("scale_factor", "scale"), ("add_offset", "offset")):
+            told[key] = self.of(name).tolist()
+        told |= {} if nodata is None else {"nodata": nodata}
+        centres = self.of("wavelengths")
+        return Source(
+            path=path, shape=(*size, len(centres)), stored_dtype=dtype, load=self.load,
+            wavelengths=centres, nodata=nodata, scale=self.of("scale"), offset=self.of("offset"),
+            metadata=noted(told, self.note) if self.note else told, quality=self.quality,
+            files=files,
+        )  # fmt: skip
 
     @property
     def quality(self) -> Block | None:

@@ -14,11 +14,13 @@ from typing import Any
 
 import numpy as np
 
-from sigmacube.io.remote import is_address
+from sigmacube.io.crs import from_gdal
+from sigmacube.io.metadata import noted
+from sigmacube.io.places import address_of
 from sigmacube.io.sensors.content import HdfContent
 from sigmacube.io.sensors.quantities import SURFACE_REFLECTANCE, quantity_of, radiance
 from sigmacube.io.source import Source
-from sigmacube.io.variables import Variable, open_variables
+from sigmacube.io.variables import Variable
 
 __all__ = ["finds", "opened"]
 
@@ -32,14 +34,7 @@ def finds(content: HdfContent) -> bool:
 
 def opened(content: HdfContent) -> Source:
     """Open the cube of a granule."""
-    place = content.place
-    source = open_variables(
-        content.path,
-        content.variables,
-        attrs=content.attrs,
-        variable=content.variable,
-        axes=content.axes,
-    )
+    source = content.cube(content.variable)
     metadata = dict(source.metadata) | _place(content, source.shape)
     metadata["instrument"] = "EMIT"
     if isinstance(content.attrs.get("platform"), str):
@@ -53,9 +48,9 @@ def opened(content: HdfContent) -> Source:
             "EMIT granule without sensor_band_parameters/wavelengths, so its bands have none; "
             "wavelengths (--wavelengths) names them"
         )
-        metadata["notes"] = [*metadata.get("notes", []), note]
+        metadata = noted(metadata, note)
     source = replace(source, metadata=metadata)
-    return source if is_address(place) else _masked(source, content.path)
+    return source if address_of(content.place) else _masked(source, content.path)
 
 
 def _place(content: HdfContent, shape: tuple[int, int, int]) -> dict[str, Any]:
@@ -72,8 +67,7 @@ def _place(content: HdfContent, shape: tuple[int, int, int]) -> dict[str, Any]:
         found["location"] = location
     numbers = np.asarray(content.attrs.get("geotransform", []), dtype=float).reshape(-1)
     if len(numbers) == 6:
-        c, a, b, f, d, e = (float(number) for number in numbers)
-        found["ortho_transform"] = [a, b, c, d, e, f]
+        found["ortho_transform"] = from_gdal(numbers)
     if isinstance(content.attrs.get("spatial_ref"), str):
         found["ortho_crs_wkt"] = content.attrs["spatial_ref"]
     return found
@@ -96,8 +90,7 @@ def _masked(source: Source, path: Path) -> Source:
             "have one bit per band of every pixel."
         )
     note = f"elements that {beside.name} calls interpolated are masked (--ignore-quality: kept)"
-    metadata = dict(source.metadata)
-    metadata["notes"] = [*metadata.get("notes", []), note]
+    metadata = noted(source.metadata, note)
     return replace(source, quality=_bits(packed, bands), metadata=metadata, files=(path, beside))
 
 

@@ -111,24 +111,9 @@ def open_images(
     for key in ("crs_wkt", "transform", "interleave"):
         if key in source.metadata:
             metadata.setdefault(key, source.metadata[key])
-    for key, name in (("fwhm", "fwhm"), ("scale_factor", "scale"), ("add_offset", "offset")):
-        metadata[key] = joined.of(name).tolist()
-    metadata |= {"wavelength_units": "nm", "nodata": nodata, "source": folder.path.name}
-    if joined.note:
-        metadata["notes"] = [*metadata.get("notes", []), joined.note]
-    return Source(
-        path=folder.path,
-        shape=(*source.shape[:2], len(joined.of("wavelengths"))),
-        stored_dtype=source.stored_dtype,
-        load=joined.load,
-        wavelengths=joined.of("wavelengths"),
-        nodata=nodata,
-        scale=joined.of("scale"),
-        offset=joined.of("offset"),
-        metadata=metadata,
-        quality=joined.quality,
-        files=folder.files,
-    )
+    metadata |= {"wavelength_units": "nm", "source": folder.path.name}
+    size = source.shape[:2]
+    return joined.source(folder.path, size, source.stored_dtype, metadata, nodata, folder.files)
 
 
 def _raster(folder: ProductFolder, name: str) -> Source:

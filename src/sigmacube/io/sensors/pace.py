@@ -7,9 +7,10 @@ from dataclasses import replace
 
 import numpy as np
 
+from sigmacube.io.metadata import noted
 from sigmacube.io.sensors.content import HdfContent
 from sigmacube.io.source import Source
-from sigmacube.io.variables import Variable, open_variables
+from sigmacube.io.variables import Variable
 
 __all__ = ["finds", "opened"]
 
@@ -36,9 +37,7 @@ def opened(content: HdfContent) -> Source:
         centres = content.need("sensor_band_parameters/wavelength", "PACE granule")
     # Two lists of wavelengths: those of the instrument, and those of the cube.
     variables.append(replace(centres, name="sensor_band_parameters/wavelength"))
-    source = open_variables(
-        content.path, variables, attrs=content.attrs, variable=name, axes=content.axes
-    )
+    source = content.cube(name, variables)
     if source.wavelengths is None:
         raise ValueError(
             f"{content.place}: {centres.shape[0]} wavelengths for a cube of {source.shape[2]} "
@@ -54,7 +53,7 @@ def opened(content: HdfContent) -> Source:
     quality = None if flags is None else _quality(flags)
     if quality is not None:
         note = f"pixels flagged {', '.join(BAD)} are masked (--ignore-quality: kept)"
-        metadata["notes"] = [*metadata.get("notes", []), note]
+        metadata = noted(metadata, note)
     return replace(source, metadata=metadata, quality=quality)
 
 

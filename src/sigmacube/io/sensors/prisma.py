@@ -59,25 +59,9 @@ def _opened(content: HdfContent) -> Source:
     rows, cols = shapes.pop()
     joined = Joined.create([_detector(content, cube) for cube in cubes], content.join)
     metadata = _metadata(content, level, (rows, cols))
-    for key, name in (("fwhm", "fwhm"), ("scale_factor", "scale"), ("add_offset", "offset")):
-        metadata[key] = joined.of(name).tolist()
-    if joined.note:
-        metadata["notes"] = [joined.note]
     # Level 2 stores 0 around the swath and where a retrieval failed; in level 1 it is a radiance.
     nodata = None if level == "1" else 0.0
-    metadata |= {} if nodata is None else {"nodata": nodata}
-    return Source(
-        path=content.path,
-        shape=(rows, cols, len(joined.of("wavelengths"))),
-        stored_dtype=cubes[0].dtype,
-        load=joined.load,
-        wavelengths=joined.of("wavelengths"),
-        nodata=nodata,
-        scale=joined.of("scale"),
-        offset=joined.of("offset"),
-        metadata=metadata,
-        quality=joined.quality,
-    )
+    return joined.source(content.path, (rows, cols), cubes[0].dtype, metadata, nodata)
 
 
 def _cubes(content: HdfContent) -> list[Variable]:
