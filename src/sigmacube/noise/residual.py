@@ -18,11 +18,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sigmacube.core.lowrank.patch_variance import near_edge_inflation, residual_share
 from sigmacube.core.lowrank.solvers.base import PatchSolution
 from sigmacube.core.lowrank.solvers.svd import SvdSolver
 from sigmacube.core.parallel import ParallelMap
-from sigmacube.core.rank import noise_edge
+from sigmacube.core.rank import near_edge_inflation, noise_edge, residual_share
 from sigmacube.core.whitening import Noise
 from sigmacube.noise.clipping import Bounds, censored
 from sigmacube.noise.sample import NoiseSample
