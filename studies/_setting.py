@@ -16,7 +16,6 @@ import numpy as np
 
 from sigmacube.check.montecarlo import MonteCarlo, Trials, judge
 from sigmacube.check.montecarlo.trials import make_trials
-from sigmacube.core.lowrank.patch_variance import exact_variance
 from sigmacube.core.progress import Progress
 from sigmacube.result import DenoisedCube
 
@@ -217,7 +216,7 @@ def independent_std(result: DenoisedCube) -> np.ndarray:
         left = factors.left[i, k, j] * factors.is_signal[i, k, j][:, None, None]
         right = factors.right[i, k, j] * factors.is_signal[i, k, j][:, None]
         a, b = np.square(left).sum(axis=0), np.square(right).sum(axis=0)
-        own = exact_variance(a.ravel(), b).reshape(*a.shape, -1)
+        own = a[..., None] + b - a[..., None] * b
         variance[rows, cols, bands] += weight**2 * own
         total[rows, cols, bands] += weight
     std = np.full(result.estimate.shape, np.nan)

@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 import sigmacube as sc
-from sigmacube.core.lowrank import eigen
-from sigmacube.core.lowrank.eigen import is_below, leading_eigenpairs
-from sigmacube.core.rank import noise_edge
+from sigmacube.core import rank
+from sigmacube.core.rank import is_below, leading_eigenpairs, noise_edge
 
 
 def patch(strengths: tuple[float, ...], rng: np.random.Generator, n: int = 200, p: int = 90):
@@ -61,7 +60,7 @@ def test_no_convergence_falls_back_to_the_full_decomposition(
     def fail(*_: object, **__: object) -> None:
         raise np.linalg.LinAlgError("did not converge")
 
-    monkeypatch.setattr(eigen, "eigh", fail)
+    monkeypatch.setattr(rank, "eigh", fail)
     for name, request in (("floor", floor), ("count", 6)):
         values, vectors = leading_eigenpairs(gram, **{name: request})
         np.testing.assert_allclose(values, expected[name][0], rtol=1e-11)

@@ -15,6 +15,7 @@ from scipy.special import ndtri
 
 import sigmacube as sc
 from conftest import low_rank_cube, scale_bands
+from sigmacube.core.errors import PixelSets
 from sigmacube.noise.band_correlation import correlation_by_lag, correlation_matrix, fit_complement
 from sigmacube.noise.band_screen import screen_bands, smallest_step
 from sigmacube.noise.caveats import caveats
@@ -162,7 +163,7 @@ def test_errors_of_all_kinds_follow_pixel_and_band_scales(scaled: sc.DenoisedCub
     expected = scaled.functional_std(weights[..., None] * row) ** 2
     assert errors.region_covariance(weights).of(row)[0, 0] == pytest.approx(expected, rel=1e-5)
     labels = np.where(weights > 0, 0, -1)
-    support = errors.support_covariance(labels, 1, weights, row, row)
+    support = errors.support_covariance(PixelSets(labels, weights, 1), row, row)
     assert support[0, 0] == pytest.approx(expected, rel=1e-4)
     variance = errors.band_covariance(row, row)[..., 0]
     for pixel in ((4, 7), (21, 13)):

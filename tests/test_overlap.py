@@ -118,7 +118,7 @@ def test_pooled_noise_correlation_equals_direct_sums() -> None:
     result = sc.denoise(noise, 1.0, rank=3, window=8, step=4, weights="uniform", prior=None)
     factors = result.error_model.factors
     with parallel(1) as run:
-        table = pool_noise_correlation([factors], run).table
+        table = pool_noise_correlation([factors], run)
     grid, q = factors.grid, factors.noise_power
     direct, power = np.zeros_like(table), np.zeros_like(table)
     field = {}

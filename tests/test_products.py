@@ -13,6 +13,7 @@ import sigmacube as sc
 from conftest import low_rank_cube
 from sigmacube import io, products
 from sigmacube.cli import main
+from sigmacube.core.errors import PixelSets
 
 SHAPE = (26, 31, 40)
 NOISE = 0.015
@@ -89,7 +90,7 @@ def test_support_covariance_equals_the_functional_oracle(result):
     labels = np.where(ok, labels, -1)
     weights = np.random.default_rng(2).uniform(0.5, 1.5, SHAPE[:2])
     rows = np.eye(SHAPE[2])[[0, 4, 11, 39]]
-    found = result.error_model.support_covariance(labels, 99, weights, rows, rows)
+    found = result.error_model.support_covariance(PixelSets(labels, weights, 99), rows, rows)
     for number in (0, 10, 37, 98):
         own = np.where(labels == number, weights, 0)[..., None]
         oracle = np.diag(result.functional_cov([own * row for row in rows]))
@@ -114,7 +115,7 @@ def test_larger_supports_equal_the_functional_oracle(result, box, tolerance):
     labels[~valid_pixels(result)] = -1
     weights = np.random.default_rng(3).uniform(0.5, 1.5, SHAPE[:2])
     rows = np.eye(SHAPE[2])[[2, 38]]
-    (found,) = result.error_model.support_covariance(labels, 1, weights, rows, rows)
+    (found,) = result.error_model.support_covariance(PixelSets(labels, weights, 1), rows, rows)
     own = np.where(labels == 0, weights, 0)[..., None]
     oracle = np.diag(result.functional_cov([own * row for row in rows]))
     single = result.settings["prior"] == "spatial"

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sigmacube.core.lowrank.pairs import overlaps
 from sigmacube.core.windows import Axis, WindowGrid
 
 
@@ -37,32 +38,24 @@ def test_cells_name_exactly_the_windows_that_cover_them(axis: Axis) -> None:
         windows = np.arange(cell.windows.start, cell.windows.stop)
         inside = (axis.starts <= low) & (high <= axis.starts + axis.size)
         np.testing.assert_array_equal(windows, np.flatnonzero(inside))
-        np.testing.assert_array_equal(axis.covering(low), windows)
         end = high
     assert end == axis.length
 
 
 @given(axes())
 def test_overlaps_name_every_pair_that_shares_elements_once(axis: Axis) -> None:
+    grid = WindowGrid(axis, Axis(3, 2, 1), Axis(3, 3, 3))
     seen = {}
-    for offset in range(-axis.reach, axis.reach + 1):
-        for pairs in axis.overlaps(offset):
-            first, second = (np.arange(len(axis))[part] for part in (pairs.first, pairs.second))
-            for a, b in zip(first.tolist(), second.tolist(), strict=True):
-                assert b - a == offset == pairs.offset
-                own, other = (
-                    axis.starts[window] + np.arange(axis.size)[part]
-                    for window, part in ((a, pairs.in_first), (b, pairs.in_second))
-                )
-                np.testing.assert_array_equal(own, other)
-                assert (a, b) not in seen
-                seen[a, b] = len(own)
-    expected = {
-        (a, b): int(axis.overlap(a, b))
-        for a in range(len(axis))
-        for b in range(len(axis))
-        if axis.overlap(a, b) > 0
-    }
+    ones = np.ones((2 * len(axis), 1, axis.size, 2))
+    for group in overlaps(grid):
+        for a, b, shared in zip(group.first, group.second, group.pixels(ones).ravel(), strict=True):
+            assert (a, b) not in seen
+            seen[int(a), int(b)] = int(shared)
+    covered = np.zeros((len(ones), axis.length * 3))
+    for n, (i, j) in enumerate(np.ndindex(len(axis), 2)):
+        covered[n].reshape(-1, 3)[grid.slices(i, j)[:2]] = 1
+    counts = np.triu(covered @ covered.T)
+    expected = {(int(a), int(b)): int(counts[a, b]) for a, b in np.argwhere(counts)}
     assert seen == expected
 
 

@@ -10,7 +10,7 @@ those who read them multiply them. Exact figures come from `DenoisedCube.functio
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +26,6 @@ __all__ = [
     "along_bands",
     "along_pixels",
     "error_correlation",
-    "pixel_level",
     "window_sides",
 ]
 
@@ -66,7 +65,7 @@ def error_correlation(result: DenoisedCube) -> ErrorCorrelation:
     """
     typical = result.representative()
     with threadpool_limits(limits=1, user_api="blas"):  # the matrices are small
-        return ErrorCorrelation(along_bands(typical), pixel_level(typical), *_geometry(result))
+        return ErrorCorrelation(along_bands(typical), _pixel_level(typical), *_geometry(result))
 
 
 def window_sides(settings: Mapping[str, Any], key: str) -> tuple[int, int] | None:
@@ -92,35 +91,13 @@ def _geometry(result: DenoisedCube) -> tuple[tuple[int, int], tuple[int, int]]:
     return window, window_sides(result.settings, "step") or window
 
 
-def variance_ratio(result: DenoisedCube) -> float:
-    """Return the noise variance over that of the estimate, the median over the scene."""
-    if result.std is None:
-        raise ValueError("Invalid result: it has no standard deviation.")
-    level = np.asarray(result.noise, dtype=float)
-    variance = np.diag(level) if level.ndim == 2 else level**2
-    rows, cols, _ = result.std.shape
-    if isinstance(result.std, np.ndarray):
-        thin = result.std[:: max(1, rows // 64), :: max(1, cols // 64)]
-    else:  # stored by chunks: every 64th pixel would read all of them
-        (height, width), _ = _geometry(result)
-        parts = [
-            np.asarray(result.std[top : top + height, left : left + width])
-            for top in _places(rows, height)
-            for left in _places(cols, width)
-        ]
-        thin = np.concatenate([part.reshape(-1, part.shape[2]) for part in parts])
-    with np.errstate(divide="ignore", invalid="ignore"):
-        ratios = variance / thin.astype(float) ** 2
-    ratios = ratios[np.isfinite(ratios) & (ratios > 0)]
-    return float(np.median(ratios)) if ratios.size else 1.0
-
-
-def _correlation(covariance: np.ndarray) -> np.ndarray:
-    std = np.sqrt(np.diag(covariance))
-    std = np.where(std > 0, std, 1.0)
-    matrix = covariance / std / std[:, None]
-    np.fill_diagonal(matrix, 1.0)
-    return matrix
+def _places(result: DenoisedCube) -> list[tuple[slice, slice]]:
+    """Return the rows and columns of windows that are spread over the scene."""
+    spans = []
+    for size, side in zip(result.estimate.shape[:2], _geometry(result)[0], strict=True):
+        starts = dict.fromkeys(round(part * max(size - side, 0)) for part in _SAMPLES)
+        spans.append([slice(start, min(start + side, size)) for start in starts])
+    return [(rows, cols) for rows in spans[0] for cols in spans[1]]
 
 
 def along_bands(result: DenoisedCube) -> np.ndarray:
@@ -133,63 +110,55 @@ def along_bands(result: DenoisedCube) -> np.ndarray:
     others.
     """
     valid = result.has_values()
-    places = _exact_spectra(result) if result.error_model is not None else _spectra(result, valid)
     total = np.zeros((int(valid.sum()),) * 2)
-    for covariance in places:
-        total += _correlation(covariance)
+    ratio = None if result.error_model is not None else _variance_ratio(result)
+    for rows, cols in _places(result):
+        if ratio is None:
+            row, col = (min((p.start + p.stop) // 2, p.stop - 1) for p in (rows, cols))
+            known = np.isfinite(result.estimate[row, col, valid]).all()
+            covariance = result.spectral_cov(row, col)[np.ix_(valid, valid)] if known else None
+        else:
+            covariance = _of_window(result, valid, rows, cols, ratio)
+        if covariance is not None:
+            total += _correlation(covariance)
     matrix = np.eye(len(valid))
-    if total.any():
+    if np.any(total):
         matrix[np.ix_(valid, valid)] = _correlation(total)
     return matrix
 
 
-def _places(size: int, side: int) -> list[int]:
-    """Return the first pixels of samples spread over an axis."""
-    return list(dict.fromkeys(round(part * max(size - side, 0)) for part in _SAMPLES))
+def _correlation(covariance: np.ndarray) -> np.ndarray:
+    std = np.sqrt(np.diag(covariance))
+    std = np.where(std > 0, std, 1.0)
+    matrix = covariance / std / std[:, None]
+    np.fill_diagonal(matrix, 1.0)
+    return matrix
 
 
-def _exact_spectra(result: DenoisedCube) -> Iterator[np.ndarray]:
-    valid = result.has_values()
-    (height, width), _ = _geometry(result)
-    rows, cols, _ = result.estimate.shape
-    for top in _places(rows, height):
-        for left in _places(cols, width):
-            row, col = min(top + height // 2, rows - 1), min(left + width // 2, cols - 1)
-            if np.isfinite(result.estimate[row, col, valid]).all():
-                yield result.spectral_cov(row, col)[np.ix_(valid, valid)]
-
-
-def _spectra(result: DenoisedCube, valid: np.ndarray) -> Iterator[np.ndarray]:
-    (height, width), _ = _geometry(result)
-    rows, cols, _ = result.estimate.shape
+def _of_window(
+    result: DenoisedCube, valid: np.ndarray, rows: slice, cols: slice, ratio: float
+) -> np.ndarray | None:
+    """Return the (band, band) covariance of a pixel's errors from the estimate of a window."""
+    pixels = np.asarray(result.estimate[rows, cols])[..., valid].astype(float)
+    pixels = pixels[np.isfinite(pixels).all(axis=2)]
+    if len(pixels) == 0:
+        return None
     color = _color(result.noise, valid)
-    ratio = variance_ratio(result)
     ranks = result.ranks.reshape(*result.ranks.shape[:2], -1).max(axis=2)
-    for top in _places(rows, height):
-        for left in _places(cols, width):
-            block = np.asarray(result.estimate[top : top + height, left : left + width])[..., valid]
-            pixels = block.reshape(-1, block.shape[2]).astype(float)
-            pixels = pixels[np.isfinite(pixels).all(axis=1)]
-            if len(pixels) == 0:
-                continue
-            at = (
-                top * (len(ranks) - 1) // max(rows - height, 1),
-                _column(ranks, left, cols, width),
-            )
-            rank = int(np.clip(ranks[at], 1, len(color)))
-            white = np.linalg.solve(color, pixels.T)
-            _, vectors = np.linalg.eigh(white @ white.T)
-            right = vectors[:, -rank:]
-            band_leverage = rank / len(color)
-            leverage = (1 / ratio - band_leverage) / max(1 - band_leverage, 1e-9)
-            # Windows over a pixel reach four times their own area, and no further.
-            leverage = float(np.clip(leverage, rank / (4 * len(pixels)), 1.0))
-            inner = (1 - leverage) * right @ right.T + leverage * np.eye(len(right))
-            yield color @ inner @ color.T
-
-
-def _column(ranks: np.ndarray, left: int, cols: int, width: int) -> int:
-    return left * (ranks.shape[1] - 1) // max(cols - width, 1)
+    at = tuple(
+        part.start * (count - 1) // max(size - (part.stop - part.start), 1)
+        for part, count, size in zip((rows, cols), ranks.shape, result.estimate.shape, strict=False)
+    )
+    rank = int(np.clip(ranks[at], 1, len(color)))
+    white = np.linalg.solve(color, pixels.T)
+    right = np.linalg.eigh(white @ white.T)[1][:, -rank:]
+    band_leverage = rank / len(color)
+    leverage = (1 / ratio - band_leverage) / max(1 - band_leverage, 1e-9)
+    # Windows over a pixel reach four times their own area, and no further.
+    leverage = float(np.clip(leverage, rank / (4 * len(pixels)), 1.0))
+    inner = (1 - leverage) * right @ right.T + leverage * np.eye(len(right))
+    covariance: np.ndarray = color @ inner @ color.T
+    return covariance
 
 
 def _color(noise: float | np.ndarray, valid: np.ndarray) -> np.ndarray:
@@ -201,29 +170,30 @@ def _color(noise: float | np.ndarray, valid: np.ndarray) -> np.ndarray:
     return np.diag(np.where(np.isfinite(std) & (std > 0), std, 1.0))
 
 
-def _shape(window: int, step: int) -> np.ndarray:
-    """Return how the correlation along an axis falls with distance, 1 at distance 0.
-
-    Averaging windows spreads a pixel's noise by the mean of boxes of width ``window`` at offsets
-    of ``step``; errors correlate as this kernel with itself.
-    """
-    kernel = _kernel(window, step)
-    shape = np.correlate(kernel, kernel, mode="full")[len(kernel) - 1 :]
-    return shape / shape[0]
-
-
-def _kernel(window: int, step: int) -> np.ndarray:
-    kernel = np.zeros(2 * window - 1)
-    for offset in range(0, window, max(1, min(step, window))):
-        kernel[window - 1 - offset : 2 * window - 1 - offset] += 1
-    return kernel / kernel.sum()
+def _variance_ratio(result: DenoisedCube) -> float:
+    """Return the noise variance over that of the estimate, the median over the scene."""
+    if result.std is None:
+        raise ValueError("Invalid result: it has no standard deviation.")
+    level = np.asarray(result.noise, dtype=float)
+    variance = np.diag(level) if level.ndim == 2 else level**2
+    rows, cols, bands = result.std.shape
+    if isinstance(result.std, np.ndarray):
+        thin = result.std[:: max(1, rows // 64), :: max(1, cols // 64)]
+    else:  # stored by chunks: every 64th pixel would read all of them
+        parts = [np.asarray(result.std[place]) for place in _places(result)]
+        thin = np.concatenate([part.reshape(-1, bands) for part in parts])
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratios = variance / thin.astype(float) ** 2
+    ratios = ratios[np.isfinite(ratios) & (ratios > 0)]
+    return float(np.median(ratios)) if ratios.size else 1.0
 
 
 def along_pixels(size: int, window: int, step: int, level: float) -> np.ndarray:
     """Return the (size, size) correlation of errors along one image axis, in single precision.
 
-    It is a read-only view of one profile: a matrix of a large scene would take more memory than its
-    tiles.
+    Averaging windows spreads a pixel's noise by a kernel; errors correlate as this kernel with
+    itself. It is a read-only view of one profile: a matrix of a large scene would take more memory
+    than its tiles.
 
     Parameters
     ----------
@@ -232,7 +202,7 @@ def along_pixels(size: int, window: int, step: int, level: float) -> np.ndarray:
     window, step
         In pixels.
     level
-        Correlation at the shortest distance, see `pixel_level`.
+        Correlation at the shortest distance, see `ErrorCorrelation`.
 
     Examples
     --------
@@ -242,16 +212,25 @@ def along_pixels(size: int, window: int, step: int, level: float) -> np.ndarray:
      [0.08 0.33 1.   0.33]
      [0.   0.08 0.33 1.  ]]
     """
-    shape = _shape(min(window, size), step)
+    kernel = _kernel(min(window, size), step)
+    shape = np.correlate(kernel, kernel, mode="full")[len(kernel) - 1 :]
     profile = np.zeros(size, dtype=np.float32)
     count = min(size, len(shape))
-    profile[:count] = level * shape[:count]
+    profile[:count] = level * (shape / shape[0])[:count]
     profile[0] = 1.0
     both_ways = np.concatenate([profile[:0:-1], profile])
     return sliding_window_view(both_ways, size)[::-1]
 
 
-def pixel_level(result: DenoisedCube) -> float:
+def _kernel(window: int, step: int) -> np.ndarray:
+    """Return the mean of boxes of width ``window`` at offsets of ``step``."""
+    kernel = np.zeros(2 * window - 1)
+    for offset in range(0, window, max(1, min(step, window))):
+        kernel[window - 1 - offset : 2 * window - 1 - offset] += 1
+    return kernel / kernel.sum()
+
+
+def _pixel_level(result: DenoisedCube) -> float:
     """Return the ``level`` of `along_pixels` for both image axes.
 
     A result that still has its window factors, and is not too large, is asked for the standard
@@ -260,55 +239,43 @@ def pixel_level(result: DenoisedCube) -> float:
     c k(i) k(j), with k the shape along an axis and c the variance that averaging leaves over that
     of the estimate. The matrices of the two axes are multiplied, so each one has √c.
     """
-    window, step = _geometry(result)
-    rows, cols, _ = result.estimate.shape
     if result.error_model is not None:
-        levels = [level for level in _fitted_levels(result) if level is not None]
-        if levels:
-            return float(np.median(levels))
+        bands = np.flatnonzero(result.has_values())
+        places = _places(result)[: _BUDGET // result.estimate.size]
+        levels = [
+            _fitted_level(result, place, int(bands[(2 * n + 1) * len(bands) // (2 * len(places))]))
+            for n, place in enumerate(places)
+        ]
+        if any(level is not None for level in levels):
+            return float(np.median([level for level in levels if level is not None]))
     left = [
         np.sum(_kernel(min(side, size), stride) ** 2)
-        for side, size, stride in zip(window, (rows, cols), step, strict=True)
+        for side, size, stride in zip(
+            _geometry(result)[0], result.estimate.shape, _geometry(result)[1], strict=False
+        )
     ]
-    return float(np.sqrt(min(1.0, left[0] * left[1] * variance_ratio(result))))
+    return float(np.sqrt(min(1.0, left[0] * left[1] * _variance_ratio(result))))
 
 
-def _fitted_levels(result: DenoisedCube) -> Iterator[float | None]:
-    """Yield the level that gives the exact variance of a mean over a window, at several places."""
-    (height, width), step = _geometry(result)
-    rows, cols, _ = result.estimate.shape
-    height, width = min(height, rows), min(width, cols)
-    bands = np.flatnonzero(result.has_values())
-    y, x = (
-        along_pixels(size, side, stride, 1.0)
-        for size, side, stride in zip((height, width), (height, width), step, strict=True)
-    )
-    corners = [(top, left) for top in _places(rows, height) for left in _places(cols, width)]
-    corners = corners[: _BUDGET // result.estimate.size]
-    for number, (top, left) in enumerate(corners):
-        band = int(bands[(2 * number + 1) * len(bands) // (2 * len(corners))])
-        yield _fitted_level(result, (top, left, band), y, x)
-
-
-def _fitted_level(
-    result: DenoisedCube, corner: tuple[int, int, int], y: np.ndarray, x: np.ndarray
-) -> float | None:
+def _fitted_level(result: DenoisedCube, place: tuple[slice, slice], band: int) -> float | None:
+    """Return the level that gives the exact variance of a mean over a window; None if unknown."""
     if result.std is None:
         return None
-    top, left, band = corner
-    block = result.std[top : top + len(y), left : left + len(x), band].astype(float)
+    block = result.std[(*place, band)].astype(float)
     valid = np.isfinite(block)
     if valid.sum() < 4:
         return None
-    weight = 1 / valid.sum()
+    weight, (top, left) = 1 / valid.sum(), (part.start for part in place)
     pixels = [(top + int(r), left + int(c), band) for r, c in np.argwhere(valid)]
     target = result.functional_std(dict.fromkeys(pixels, weight)) ** 2
     std = np.where(valid, block, 0.0) * weight
-    same = np.sum(std**2)
-    off_y, off_x = y - np.eye(len(y)), x - np.eye(len(x))
+    off_y, off_x = (
+        along_pixels(size, size, stride, 1.0) - np.eye(size)
+        for size, stride in zip(block.shape, _geometry(result)[1], strict=True)
+    )
     axis = np.sum(std * (off_y @ std)) + np.sum(std * (std @ off_x))
     both = np.sum(std * (off_y @ std @ off_x))
-    # same + axis * level + both * level^2 = target
-    excess = max(target - same, 0.0)
+    # Σstd² + axis * level + both * level² = target
+    excess = max(target - np.sum(std**2), 0.0)
     level = (-axis + np.sqrt(axis**2 + 4 * both * excess)) / (2 * both) if both > 0 else 0.0
     return float(min(level, 1.0))

@@ -125,21 +125,18 @@ class Settings:
                     f"Invalid step {step}. It must not exceed the window, {side}, or pixels "
                     "would be left out."
                 )
-        if self.prior == "spatial":
-            self._check_spatial()
-
-    def _check_spatial(self) -> None:
-        """Refuse what only low-rank windows can do."""
-        if self.solver not in ("svd", "robust"):
+        if self.prior is None:
+            return
+        if self.solver not in ("svd", "robust"):  # what only low-rank windows can do
             raise ValueError(
                 f"Invalid solver {self.to_dict()['solver']!r} with prior='spatial'. It must be "
                 "'svd' or 'robust'; other solvers belong to prior=None, the low-rank windows "
                 "(--prior none)."
             )
-        for name, sides in (("window", self.window), ("step", self.step)):
-            if not isinstance(sides, int):
+        for name, given in (("window", self.window), ("step", self.step)):
+            if not isinstance(given, int):
                 raise ValueError(
-                    f"Invalid {name} {sides} with prior='spatial'. It must be a whole number; "
+                    f"Invalid {name} {given} with prior='spatial'. It must be a whole number; "
                     "windows that differ by axis belong to prior=None (--prior none)."
                 )
 

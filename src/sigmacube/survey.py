@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import reduce
 from typing import Any, Protocol
@@ -38,10 +38,8 @@ __all__ = [
     "Source",
     "Survey",
     "find_presence",
-    "noise_regions",
     "noise_sample",
     "settle_noise",
-    "strips",
 ]
 
 # Elements that are looked at together when the whole scene is streamed: 8 MB of float64.
@@ -489,20 +487,14 @@ def find_presence(source: Source, progress: Progress | None = None) -> Presence:
     >>> found.bands, found.incomplete
     (array([0, 2]), False)
     """
-    whole = slice(0, source.shape[1])
-    found = []
-    for rows in strips(source.shape):
-        found.append(Presence.look(*source.block(rows, whole)))
+    n_rows, n_cols, n_bands = source.shape
+    height, found = max(1, STREAMED // (n_cols * n_bands)), []
+    for start in range(0, n_rows, height):
+        stop = min(start + height, n_rows)
+        found.append(Presence.look(*source.block(slice(start, stop), slice(0, n_cols))))
         if progress is not None:
-            progress(rows.stop, source.shape[0])
+            progress(stop, n_rows)
     return reduce(Presence.joined, found)
-
-
-def strips(shape: tuple[int, int, int]) -> Iterator[slice]:
-    """Yield rows that are streamed together."""
-    height = max(1, STREAMED // (shape[1] * shape[2]))
-    for start in range(0, shape[0], height):
-        yield slice(start, min(start + height, shape[0]))
 
 
 def settle_noise(
@@ -565,23 +557,17 @@ def _instrument(
     return SettledNoise(noise.at(mean), "given", about)
 
 
-def noise_regions(shape: tuple[int, int, int]) -> list[list[tuple[slice, slice]]]:
-    """Return the blocks that the noise is estimated on, as rows of a mosaic; one if all fits."""
-    if shape[0] * shape[1] <= MOSAIC**2:
-        return [[(slice(0, shape[0]), slice(0, shape[1]))]]
-    total = (max(MOSAIC, MOSAIC**2 // min(n, MOSAIC)) for n in (shape[1], shape[0]))
-    rows, cols = (_regions(n, looked) for n, looked in zip(shape[:2], total, strict=True))
-    return [[(r, c) for c in cols] for r in rows]
-
-
 def noise_sample(source: Source) -> tuple[np.ndarray, np.ndarray | None]:
     """Return values and mask of what the noise is estimated on: all, or a mosaic of regions."""
-    regions = noise_regions(source.shape)
-    if len(regions) == len(regions[0]) == 1:
-        return source.block(*regions[0][0])
-    blocks = [[_with_mask(*source.block(*region)) for region in line] for line in regions]
+    n_rows, n_cols, _ = source.shape
+    if n_rows * n_cols <= MOSAIC**2:
+        return source.block(slice(0, n_rows), slice(0, n_cols))
+    rows = _regions(n_rows, max(MOSAIC, MOSAIC**2 // min(n_cols, MOSAIC)))
+    cols = _regions(n_cols, max(MOSAIC, MOSAIC**2 // min(n_rows, MOSAIC)))
+    blocks = [[source.block(r, c) for c in cols] for r in rows]
     values = np.concatenate([np.concatenate([b[0] for b in line], axis=1) for line in blocks])
-    mask = np.concatenate([np.concatenate([b[1] for b in line], axis=1) for line in blocks])
+    there = [[valid_elements(*block) for block in line] for line in blocks]
+    mask = np.concatenate([np.concatenate(line, axis=1) for line in there])
     return values, None if mask.all() else mask
 
 
@@ -592,7 +578,3 @@ def _regions(length: int, looked: int) -> list[slice]:
         return [slice(0, length)]
     starts = np.linspace(0, length - side, REGIONS).astype(int)
     return [slice(int(start), int(start) + side) for start in starts]
-
-
-def _with_mask(values: np.ndarray, mask: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
-    return values, valid_elements(values, mask)

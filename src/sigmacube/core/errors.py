@@ -8,7 +8,14 @@ from typing import Protocol
 
 import numpy as np
 
-__all__ = ["CombinedErrors", "ErrorModel", "IndependentErrors", "SpectralCovariance", "Weights"]
+__all__ = [
+    "CombinedErrors",
+    "ErrorModel",
+    "IndependentErrors",
+    "PixelSets",
+    "SpectralCovariance",
+    "Weights",
+]
 
 Weights = np.ndarray | Mapping[tuple[int, int, int], float]
 """Weights of a linear functional: an array of the cube's shape, or a few by (row, col, band)."""
@@ -99,6 +106,21 @@ class SpectralCovariance:
         return self.of(both)[index[: len(first)], index[len(first) :]]
 
 
+@dataclass(frozen=True, eq=False)
+class PixelSets:
+    """Sets of pixels with weights, to sum spectra over: blocks, regions."""
+
+    labels: np.ndarray
+    """(row, col) number of the set a pixel belongs to, from 0; negative for none."""
+    weights: np.ndarray
+    """(row, col) weight of each pixel in its set."""
+    count: int
+    """Number of sets."""
+    boxes: np.ndarray | None = None
+    """(sets, 4) first row, end, first col, end of each in the whole scene, masked or not; by
+    default those of the pixels with a weight."""
+
+
 class ErrorModel(Protocol):
     """What products, checks and files need to know of the error of a cube."""
 
@@ -126,16 +148,9 @@ class ErrorModel(Protocol):
         ...
 
     def support_covariance(
-        self,
-        labels: np.ndarray,
-        count: int,
-        weights: np.ndarray,
-        first: np.ndarray,
-        second: np.ndarray,
-        workers: int | None = None,
-        boxes: np.ndarray | None = None,
+        self, sets: PixelSets, first: np.ndarray, second: np.ndarray, workers: int | None = None
     ) -> np.ndarray:
-        """Return (supports, n) covariances of combinations of bands, averaged over supports."""
+        """Return (sets, n) covariances of combinations (n, bands) of bands, summed over sets."""
         ...
 
     def draws(
@@ -181,20 +196,13 @@ class IndependentErrors:
         return np.nan_to_num(self.variance) @ (first * second).T
 
     def support_covariance(
-        self,
-        labels: np.ndarray,
-        count: int,
-        weights: np.ndarray,
-        first: np.ndarray,
-        second: np.ndarray,
-        workers: int | None = None,
-        boxes: np.ndarray | None = None,
+        self, sets: PixelSets, first: np.ndarray, second: np.ndarray, workers: int | None = None
     ) -> np.ndarray:
-        """Return (supports, n) covariances of combinations of bands, averaged over supports."""
+        """Return (sets, n) covariances of combinations (n, bands) of bands, summed over sets."""
         maps = self.band_covariance(first, second)
-        inside = labels >= 0
-        each = (weights**2)[inside, None] * maps[inside]
-        columns = [np.bincount(labels[inside], column, count) for column in each.T]
+        inside = sets.labels >= 0
+        each = (sets.weights**2)[inside, None] * maps[inside]
+        columns = [np.bincount(sets.labels[inside], column, sets.count) for column in each.T]
         return np.stack(columns, axis=1)
 
     def draws(
@@ -259,26 +267,20 @@ class CombinedErrors:
         return output
 
     def support_covariance(
-        self,
-        labels: np.ndarray,
-        count: int,
-        weights: np.ndarray,
-        first: np.ndarray,
-        second: np.ndarray,
-        workers: int | None = None,
-        boxes: np.ndarray | None = None,
+        self, sets: PixelSets, first: np.ndarray, second: np.ndarray, workers: int | None = None
     ) -> np.ndarray:
-        """Return (supports, n) covariances of combinations of bands, averaged over supports."""
+        """Return (sets, n) covariances of combinations (n, bands) of bands, summed over sets."""
         rows, index = np.unique(np.concatenate([first, second]), axis=0, return_inverse=True)
         index = index.ravel()
-        if count * len(rows) > MOST_FUNCTIONALS:
+        if sets.count * len(rows) > MOST_FUNCTIONALS:
             raise ValueError(
-                f"Invalid request for {count} means of {len(rows)} bands of a fused cube; at most "
-                f"{MOST_FUNCTIONALS} are possible. Aggregate each cube first, then fuse the means."
+                f"Invalid request for {sets.count} means of {len(rows)} bands of a fused cube; at "
+                f"most {MOST_FUNCTIONALS} are possible. Aggregate each cube first, then fuse the "
+                "means."
             )
-        output = np.empty((count, len(first)))
-        for number in range(count):
-            own = np.where(labels == number, weights, 0)[..., None]
+        output = np.empty((sets.count, len(first)))
+        for number in range(sets.count):
+            own = np.where(sets.labels == number, sets.weights, 0)[..., None]
             covariance = self.functional_covariance([own * row for row in rows])
             output[number] = covariance[index[: len(first)], index[len(first) :]]
         return output

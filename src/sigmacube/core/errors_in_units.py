@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import cached_property
+from typing import Any, Self
 
 import numpy as np
 
-from sigmacube.core.errors import NEGLIGIBLE, SpectralCovariance, Weights
+from sigmacube.core.errors import NEGLIGIBLE, PixelSets, SpectralCovariance, Weights
+from sigmacube.core.parallel import parallel
 from sigmacube.core.stored import ModelArrays
 from sigmacube.core.whitening import Noise
 from sigmacube.core.windows import Span, WindowGrid
 
-__all__ = ["ErrorsInUnits"]
+__all__ = ["ErrorsInUnits", "mean_gap_factor"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,6 +41,10 @@ class ErrorsInUnits:
     """(bands of the cube,) factor of a calibration on the standard deviation; None for none."""
     grid: WindowGrid | None = None
     """Windows of the whole scene, where the model can be stored."""
+    gap_factor: np.ndarray | None = None
+    """(row, col, band of ``bands``) what left-out elements do to the std; None is one."""
+    mean_gap_factor: np.ndarray | None = None
+    """(band of ``bands``,) that of the whole scene by band, where this is a part of it."""
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -45,7 +52,7 @@ class ErrorsInUnits:
         rows, cols, _ = self.white.shape
         return rows, cols, self.n_bands
 
-    def scaled(self, factors: np.ndarray) -> ErrorsInUnits:
+    def scaled(self, factors: np.ndarray) -> Self:
         """Return the model with the standard deviation of every band scaled."""
         previous = 1.0 if self.band_scale is None else self.band_scale
         return replace(self, band_scale=factors * previous)
@@ -67,8 +74,18 @@ class ErrorsInUnits:
 
     def spectral_covariance(self, row: int, col: int) -> np.ndarray:
         """Return the (band, band) error covariance of a pixel; NaN for bands without data."""
-        scale = 1.0 if self.pixel_scale is None else self.pixel_scale[row, col] ** 2
-        return self._expanded(self.white.spectral_covariance(row, col) * scale)
+        scale = np.ones(len(self.bands))
+        if self.pixel_scale is not None:
+            scale *= self.pixel_scale[row, col]
+        if self.gap_factor is not None:
+            scale *= self.gap_factor[row, col]
+        if self.band_scale is not None:
+            scale *= self.band_scale[self.bands]
+        found = self.noise.unwhiten(self.white.spectral_covariance(row, col))
+        found = self.noise.unwhiten(found.T)
+        covariance = np.full((self.n_bands, self.n_bands), np.nan)
+        covariance[np.ix_(self.bands, self.bands)] = found * np.outer(scale, scale)
+        return covariance
 
     def region_covariance(self, weights: np.ndarray) -> SpectralCovariance:
         """Return the error covariance of Σ weights · spectrum, weights (row, col)."""
@@ -84,48 +101,62 @@ class ErrorsInUnits:
             noise,
             self.noise.unwhiten(vectors[:, order].T).T,
             values[order] - share,
-        ).expand(self.bands, self.n_bands)
-        return found if self.band_scale is None else found.scaled(self.band_scale)
+        )
+        return found.scaled(self._on_bands).expand(self.bands, self.n_bands)
 
     def band_covariance(
         self, first: np.ndarray, second: np.ndarray, workers: int | None = None
     ) -> np.ndarray:
         """Return (row, col, n) covariances of combinations (n, bands) of bands at every pixel."""
-        covariance = self.white.band_covariance(self._rows(first), self._rows(second))
-        if self.pixel_scale is not None:
-            covariance = covariance * np.square(self.pixel_scale)[..., None]
-        return np.asarray(covariance)
+        with parallel(workers) as run:
+            covariance = self.white.band_covariance(self._rows(first), self._rows(second), run)
+        scale = self._on_pixels(1.0)
+        return np.asarray(covariance * np.square(scale)[..., None])
 
     def support_covariance(
-        self,
-        labels: np.ndarray,
-        count: int,
-        weights: np.ndarray,
-        first: np.ndarray,
-        second: np.ndarray,
-        workers: int | None = None,
-        boxes: np.ndarray | None = None,
+        self, sets: PixelSets, first: np.ndarray, second: np.ndarray, workers: int | None = None
     ) -> np.ndarray:
-        """Return (supports, n) covariances of combinations of bands, averaged over supports."""
+        """Return (sets, n) covariances of combinations (n, bands) of bands, summed over sets."""
+        weights, rows = self._on_pixels(sets.weights), (self._rows(first), self._rows(second))
         covariance: np.ndarray = self.white.support_covariance(
-            labels, count, self._on_pixels(weights), self._rows(first), self._rows(second)
+            sets.labels, sets.count, weights, *rows
         )
         return covariance
 
     def draws(
         self, count: int, rng: np.random.Generator, rows: slice, cols: slice
     ) -> Iterator[np.ndarray]:
-        """Yield draws (rows, cols, bands) of the error."""
+        """Yield draws (rows, cols, bands) of the error; NaN for bands without data."""
         for drawn in self.white.draws(count, rng, rows, cols):
             error = self.noise.unwhiten(drawn)
+            if self.gap_factor is not None:
+                error = error * self.gap_factor[rows, cols]
             if self.pixel_scale is not None:
                 error = error * self.pixel_scale[rows, cols][..., None]
             whole = np.full((*error.shape[:2], self.n_bands), np.nan)
             whole[..., self.bands] = error
             yield whole if self.band_scale is None else whole * self.band_scale
 
-    def _on_pixels(self, weights: np.ndarray) -> np.ndarray:
+    def _on_pixels(self, weights: Any) -> Any:
+        """Return weights (row, col) of pixels on what the whitened bands say of them."""
+        if self.gap_factor is not None:
+            weights = weights * self._separate_gaps[0]
         return weights if self.pixel_scale is None else weights * self.pixel_scale
+
+    @cached_property
+    def _on_bands(self) -> np.ndarray:
+        """(band of ``bands``,) factor of calibration and of gaps on the std."""
+        scale = np.ones(len(self.bands)) if self.band_scale is None else self.band_scale[self.bands]
+        return scale if self.gap_factor is None else scale * self._separate_gaps[1]
+
+    @cached_property
+    def _separate_gaps(self) -> tuple[np.ndarray, np.ndarray]:
+        """Gap factor as one per pixel times one per band, for sums over many elements."""
+        assert self.gap_factor is not None
+        bands = self.mean_gap_factor
+        if bands is None:
+            bands = mean_gap_factor([self.gap_factor])
+        return np.nan_to_num(_pixel_gap_factor(self.gap_factor), nan=1.0), bands
 
     def _rows(self, combinations: np.ndarray) -> np.ndarray:
         """Return combinations (n, bands of the cube) as (n, whitened bands)."""
@@ -133,36 +164,66 @@ class ErrorsInUnits:
         absent = np.setdiff1d(np.arange(self.n_bands), self.bands)
         if np.any(combinations[:, absent]):
             raise ValueError("Invalid combination: it has a weight on a band without data.")
-        if self.band_scale is not None:
-            combinations = combinations * self.band_scale
-        return self.noise.weights_to_white(combinations[:, self.bands])
+        return self.noise.weights_to_white(combinations[:, self.bands] * self._on_bands)
 
     def _white(self, weights: Weights) -> Weights:
         """Return weights on the cube as weights on whitened bands."""
         if not isinstance(weights, Mapping):
             dense = np.asarray(weights, dtype=np.float64)
-            return self._of_spectra(dense, self.pixel_scale)
+            if dense.shape != self.shape:
+                raise ValueError(
+                    f"Invalid weights of shape {dense.shape}. They must have the shape of the "
+                    f"cube, {self.shape}, or be a mapping from (row, col, band) to a weight."
+                )
+            return self._of_spectra(dense, np.s_[:, :])
         pixels: dict[tuple[int, int], np.ndarray] = {}
         for (row, col, band), weight in weights.items():
             pixels.setdefault((row, col), np.zeros(self.n_bands))[band] += weight
         whitened: dict[tuple[int, int, int], float] = {}
         for (row, col), spectrum in pixels.items():
-            scale = None if self.pixel_scale is None else self.pixel_scale[row, col]
-            white = self._of_spectra(spectrum, scale)
+            white = self._of_spectra(spectrum, (row, col))
             whitened |= {(row, col, int(v)): float(white[v]) for v in np.flatnonzero(white)}
         return whitened
 
-    def _of_spectra(self, weights: np.ndarray, scale: Any) -> np.ndarray:
+    def _of_spectra(self, weights: np.ndarray, pixels: Any) -> np.ndarray:
+        """Return weights (..., band) on some pixels as weights on their whitened bands."""
         if self.band_scale is not None:
             weights = weights * self.band_scale
-        white = self.noise.weights_to_white(weights[..., self.bands])
-        return white if scale is None else white * np.asarray(scale)[..., None]
+        weights = weights[..., self.bands]
+        if self.gap_factor is not None:  # NaN where nothing is known and nothing asked
+            weights = np.where(weights == 0, 0.0, weights * self.gap_factor[pixels])
+        white = self.noise.weights_to_white(weights)
+        return white if self.pixel_scale is None else white * self.pixel_scale[pixels][..., None]
 
-    def _expanded(self, white: np.ndarray) -> np.ndarray:
-        """Return a covariance of whitened bands as one of all bands of the cube."""
-        factor = self.noise.factor
-        covariance = np.full((self.n_bands, self.n_bands), np.nan)
-        covariance[np.ix_(self.bands, self.bands)] = factor @ white @ factor.T
-        if self.band_scale is not None:
-            covariance *= np.outer(self.band_scale, self.band_scale)
-        return covariance
+
+def mean_gap_factor(strips: Iterable[np.ndarray]) -> np.ndarray:
+    """Return (bands,) the gap factor of a scene by band, beside that of its pixels.
+
+    Parameters
+    ----------
+    strips
+        (row, col, band) gap factor of whole rows, strip after strip; how the scene is cut does not
+        change the result.
+
+    Examples
+    --------
+    >>> mean_gap_factor([np.full((2, 3, 2), 1.5), np.full((1, 3, 2), 1.2)])
+    array([1., 1.])
+    """
+    total: np.ndarray | float = 0.0
+    count: np.ndarray | int = 0
+    for strip in strips:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)  # pixels without any value
+            share = np.square(strip / _pixel_gap_factor(strip)[..., None])
+        for row in np.nansum(share, axis=1):
+            total = total + row
+        count = count + np.count_nonzero(np.isfinite(share), axis=(0, 1))
+    return np.where(count > 0, np.sqrt(total / np.maximum(count, 1)), 1.0)
+
+
+def _pixel_gap_factor(factor: np.ndarray) -> np.ndarray:
+    """Return (row, col) the root mean square of the factor over bands."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # pixels without any value
+        return np.sqrt(np.nanmean(np.square(factor, dtype=np.float64), axis=2))

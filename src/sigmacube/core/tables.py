@@ -23,8 +23,8 @@ SOLVERS: dict[str, Any] = {
 """Called with the rank; gives a `sigmacube.core.lowrank.solvers.Solver`."""
 
 WEIGHTINGS: dict[str, Any] = {
-    "precision": "sigmacube.core.lowrank.weights:precision",
-    "uniform": "sigmacube.core.lowrank.weights:uniform",
+    "precision": "sigmacube.core.lowrank.factors:precision",
+    "uniform": "sigmacube.core.lowrank.factors:uniform",
 }
 """Called with the `Factors` of windows; gives their weights (I, K, J, rows, cols)."""
 

@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
 from sigmacube.core.card import Card, size_of
 
-__all__ = ["Axis", "Block", "Cell", "Overlap", "Span", "WindowGrid"]
+__all__ = ["Axis", "Block", "Cell", "Span", "WindowGrid"]
 
 # Side of the blocks that overlapping windows are combined in, in windows. Windows over two blocks
 # are paired in both, but the pairs of a small block stay in the cache: 2 took the least time of
@@ -39,21 +40,6 @@ class Cell:
     def within(self, start: int) -> slice:
         """Return the elements, counted from the start of a window."""
         return slice(self.elements.start - start, self.elements.stop - start)
-
-
-@dataclass(frozen=True)
-class Overlap:
-    """Windows of an axis, each with the one that lies ``offset`` windows ahead of it.
-
-    All these pairs share elements at the same places, so that work on them can go by stacks.
-    """
-
-    offset: int
-    first: slice
-    second: slice
-    in_first: slice
-    """Shared elements, counted from the start of the first window."""
-    in_second: slice
 
 
 @dataclass(frozen=True)
@@ -110,8 +96,9 @@ class Axis:
         first = np.searchsorted(starts + self.size, edges[:-1], side="right")
         count = np.searchsorted(starts, edges[:-1], side="right") - first
         reach = int(count.max()) - 1 if self.whole is None else self.whole.reach
-        found = {"starts": starts, "edges": edges, "first": first, "count": count}
-        for name, value in {**found, "reach": reach, "origin": origin}.items():
+        found: dict[str, Any] = {"starts": starts, "edges": edges, "first": first, "count": count}
+        found |= {"reach": reach, "origin": origin}
+        for name, value in found.items():
             object.__setattr__(self, name, value)
 
     @property
@@ -166,46 +153,10 @@ class Axis:
             if start <= low < stop
         ]  # fmt: skip
 
-    def overlaps(self, offset: int) -> list[Overlap]:
-        """Return the windows that share elements with those ``offset`` windows ahead.
-
-        Windows at equal distances, nearly all of them, come together.
-
-        Examples
-        --------
-        >>> for pairs in Axis(length=11, size=4, step=3).overlaps(1):
-        ...     print(pairs.first, pairs.second, pairs.in_first, pairs.in_second)
-        slice(0, 2, None) slice(1, 3, None) slice(3, 4, None) slice(0, 1, None)
-        slice(2, 3, None) slice(3, 4, None) slice(1, 4, None) slice(0, 3, None)
-        """
-        if offset < 0:
-            return [
-                Overlap(offset, pairs.second, pairs.first, pairs.in_second, pairs.in_first)
-                for pairs in self.overlaps(-offset)
-            ]
-        apart = self.starts[offset:] - self.starts[: max(len(self) - offset, 0)]
-        found = []
-        for run in np.split(np.arange(len(apart)), np.flatnonzero(np.diff(apart)) + 1):
-            if len(run) and (shift := int(apart[run[0]])) < self.size:
-                low, high = int(run[0]), int(run[-1]) + 1
-                shared = slice(shift, self.size), slice(0, self.size - shift)
-                ahead = slice(low + offset, high + offset)
-                found.append(Overlap(offset, slice(low, high), ahead, *shared))
-        return found
-
     def slice(self, window: int) -> slice:
         """Return the elements of one window."""
         start = int(self.starts[window])
         return slice(start, start + self.size)
-
-    def overlap(self, a: np.ndarray | int, b: np.ndarray | int) -> np.ndarray:
-        """Return how many elements windows ``a`` and ``b`` share."""
-        return np.maximum(0, self.size - np.abs(self.starts[a] - self.starts[b]))
-
-    def covering(self, element: int) -> np.ndarray:
-        """Return the indices of the windows that cover one element."""
-        cell = int(np.searchsorted(self.edges, element, side="right")) - 1
-        return self.first[cell] + np.arange(self.count[cell])
 
     def __len__(self) -> int:
         return len(self.starts)
@@ -338,18 +289,17 @@ class WindowGrid(Card):
 
     def complete_blocks(self) -> list[Block]:
         """Return the blocks of the whole cube whose windows are all in this grid."""
-        wanted = []
-        for axis in (self.rows, self.cols):
-            first = int(np.searchsorted(axis.root.starts, axis.origin))
-            ends = [(block, axis.root.windows_over(*block)) for block in axis.root.blocks]
-            wanted.append(
-                [
-                    block
-                    for block, (begin, end) in ends
-                    if first <= begin and end <= first + len(axis)
-                ]
+        return [
+            block
+            for block in self.blocks()
+            if all(
+                axis.starts[0] <= axis.root.starts[start] - axis.origin
+                and axis.root.starts[stop - 1] - axis.origin <= axis.starts[-1]
+                for axis, (start, stop) in zip(
+                    (self.rows, self.cols), block.windows(self.root), strict=True
+                )
             )
-        return [Block(row, col) for row in wanted[0] for col in wanted[1]]
+        ]
 
     def slices(self, i: int, j: int, k: int = 0) -> tuple[slice, slice, slice]:
         """Return the part of the cube that window (i, j, k) covers."""

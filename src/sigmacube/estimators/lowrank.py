@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
-from sigmacube.core.lowrank import Combined, Factors, LowRankErrors, combine, solve_windows
-from sigmacube.core.lowrank.kept_noise import (
-    NoiseCorrelation,
-    pool_noise_correlation,
-    sampled_regions,
-)
-from sigmacube.core.lowrank.solve import spectral_energy
+from sigmacube.core.lowrank.combine import Combined, combine
+from sigmacube.core.lowrank.errors import LowRankErrors, WindowErrors
+from sigmacube.core.lowrank.factors import Factors
+from sigmacube.core.lowrank.kept_noise import pool_noise_correlation, sampled_regions
+from sigmacube.core.lowrank.solve import solve_windows
 from sigmacube.core.lowrank.solvers import Solver, fit_for_noise, make_solver, traits_of
 from sigmacube.core.parallel import ParallelMap
 from sigmacube.core.validity import to_all_bands
@@ -55,13 +53,12 @@ class LowRankEstimator:
         """Return how kept components of pure noise are correlated, where there are any."""
         survey = scene.survey
         self._solver(survey.grid)  # refuses a rank beyond the windows
-        if whole or not self._keeps_noise(survey):
-            return {}
         parts = (
             self._solved(scene, survey.grid.part(*region), run)[0]
             for region in sampled_regions(survey.grid)
         )
-        return {"correlation": pool_noise_correlation(parts, run).table}
+        found = None if whole else self._correlation(survey, parts, run)
+        return {} if found is None else {"correlation": found}
 
     def threads(self, shape: tuple[int, int, int]) -> int | None:
         """Return how many threads pay for a cube; None for one per processor."""
@@ -91,12 +88,13 @@ class LowRankEstimator:
         survey = scene.survey
         grid = _windows_over(survey.grid, rows, cols)
         factors, block = self._solved(scene, grid, run, progress)
+        sampled = (factors.select(*region) for region in sampled_regions(grid))
         combined = combine(
             factors,
             overlap=self.settings.overlap,
             uncertainty=self.settings.uncertainty,
             run=run,
-            correlation=self._correlation(survey, factors, run),
+            correlation=self._correlation(survey, sampled, run),
             blocks=survey.grid.blocks(rows, cols),
             dtype=block.dtype,
         )
@@ -116,35 +114,25 @@ class LowRankEstimator:
             incomplete=survey.incomplete,
         )  # fmt: skip
         white = block.scaled() if traits_of(solver).scaled else block.whitened(run)
-        solved = solve_windows(white, block.valid, grid, solver, run, progress, block.missing)
-        factors = Factors.stack(
-            grid,
-            block.noise,
-            solved.solutions,
-            spectral_energy(white, grid),
-            solved.n_valid,
+        factors = solve_windows(
+            white, block.valid, grid, block.noise, solver, run, progress, block.missing,
             finite_noise=self.settings.finite_noise and self.settings.overlap == "exact",
             weighting=self.settings.weights,
-            run=run,
-        )
+        )  # fmt: skip
         return factors, block
 
     def _correlation(
-        self, survey: Survey, factors: Factors, run: ParallelMap
-    ) -> NoiseCorrelation | None:
-        """Return how kept pure noise is correlated between windows; None if none is kept."""
-        if "correlation" in survey.learnt:
-            return NoiseCorrelation(survey.learnt["correlation"])
-        if not self._keeps_noise(survey):
-            return None
-        parts = (factors.select(*region) for region in sampled_regions(factors.grid))
-        return pool_noise_correlation(parts, run)
+        self, survey: Survey, parts: Iterable[Factors], run: ParallelMap
+    ) -> np.ndarray | None:
+        """Return how kept pure noise is correlated between windows; None if σ counts none.
 
-    def _keeps_noise(self, survey: Survey) -> bool:
-        """Tell whether windows may keep components of pure noise, and the variance counts them."""
-        solver = self._solver(survey.grid)
-        keeps = survey.incomplete or traits_of(solver).keeps_noise
-        return self.settings.uncertainty and self.settings.overlap == "exact" and keeps
+        From some parts of the scene, unless the whole scene was asked before.
+        """
+        if "correlation" in survey.learnt:
+            return survey.learnt["correlation"]
+        keeps = survey.incomplete or traits_of(self._solver(survey.grid)).keeps_noise
+        counts = self.settings.uncertainty and self.settings.overlap == "exact"
+        return pool_noise_correlation(parts, run) if keeps and counts else None
 
     def _solver(self, grid: WindowGrid) -> Solver:
         """Return the solver, with the rank checked against the windows."""
@@ -178,8 +166,8 @@ def _region(
     """Return what was combined, cut to some rows and columns and in the units of the data."""
     scale, noise_std = block.pixel_scale, block.std_of_elements()
     errors = LowRankErrors(
-        factors, combined.noise_variance, survey.bands, survey.shape[2], scale,
-        gap_factor=combined.gap_factor,
+        WindowErrors(factors, combined.noise_variance), block.noise, survey.bands, survey.shape[2],
+        scale, gap_factor=combined.gap_factor,
     )  # fmt: skip
     std, left_out = None, combined.left_out
     if combined.variance is not None:  # in place: masked pixels are zero but for rounding
@@ -194,14 +182,17 @@ def _region(
     std = None if std is None else block.to_output(std, here)
     if combined.left_out is not None:
         _give_back(block, here, estimate, std)
+    ranks, ratio = (np.moveaxis(a, 1, 2) for a in (factors.ranks, factors.residual_ratio))
+    if ranks.shape[2] == 1:  # (window row, window col), with a third axis if bands are cut
+        ranks, ratio = ranks[..., 0], ratio[..., 0]
     return Region(
         estimate=estimate,
         std=std,
         errors=errors,
         errors_origin=factors.grid.origin,
         grid=factors.grid,
-        ranks=_per_window(factors.ranks),
-        residual_ratio=_per_window(factors.residual_ratio),
+        ranks=ranks,
+        residual_ratio=ratio,
         noise_std=noise_std if noise_std.ndim == 1 else noise_std[here],
         noise_scale=None if scale is None else scale[here],
         left_out=left_out,
@@ -228,9 +219,3 @@ def _give_back(
         scale = 1.0 if block.pixel_scale is None else block.pixel_scale[here][rows, cols]
         level = block.noise.std[band] * scale
         std[rows, cols, block.bands[band]] = np.hypot(level, values)
-
-
-def _per_window(array: np.ndarray) -> np.ndarray:
-    """Return (window rows, band windows, window cols) as (rows, cols) or (rows, cols, bands)."""
-    array = np.moveaxis(array, 1, 2)
-    return array[..., 0] if array.shape[2] == 1 else array

@@ -6,6 +6,7 @@ here, once, and kept with the result.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -33,105 +34,77 @@ def caveats(facts: Mapping[str, Any]) -> list[str]:
     4 % of the values lie on the very bounds of their band: they were clipped, and σ takes them as \
 measured.
     """
-    found = (_clipped, _coarse, _wild, _offsets, _shared, _doubtful, _in_space, _grows, _few,
-             _constant)  # fmt: skip
-    return [sentence for make in found for sentence in make(facts)]
+    return [*_of_values(facts), *_of_noise(facts)]
 
 
-def _clipped(facts: Mapping[str, Any]) -> list[str]:
-    share = facts.get("clipped_share", 0.0)
-    if share < CLIPPED:
-        return []
-    return [
-        f"{100 * share:.2g} % of the values lie on the very bounds of their band: they were "
-        "clipped, and σ takes them as measured."
-    ]
+def _of_values(facts: Mapping[str, Any]) -> list[str]:
+    """Return what the values themselves show: clipping, rounding, impulses, offsets of lines."""
+    clipped, step, wild = (
+        facts.get(name, 0.0) for name in ("clipped_share", "step_over_noise", "wild_share")
+    )
+    lines, size = facts.get("offsets", ("", 0.0))
+    cases = (
+        (
+            clipped >= CLIPPED,
+            f"{100 * clipped:.2g} % of the values lie on the very bounds of their band: they were "
+            "clipped, and σ takes them as measured.",
+        ),
+        (
+            step >= COARSE,
+            f"Values are rounded to steps of {step:.2g} times the noise: what rounding does is not "
+            "noise, and σ takes it for that.",
+        ),
+        (
+            wild >= WILD and facts.get("solver") != "robust",
+            f"{100 * wild:.2g} % of the values lie far outside the noise: impulses, or tails that "
+            "no Gaussian has. solver='robust' sets them aside.",
+        ),
+        (
+            "offsets" in facts,
+            f"{lines.capitalize()} carry offsets of their own, about {size:.2g} times the noise. "
+            "They were estimated and taken out; σ of single values holds what is left of them, σ "
+            f"of means along {lines} does not.",
+        ),
+    )
+    return [sentence for holds, sentence in cases if holds]
 
 
-def _coarse(facts: Mapping[str, Any]) -> list[str]:
-    step = facts.get("step_over_noise", 0.0)
-    if step < COARSE:
-        return []
-    return [
-        f"Values are rounded to steps of {step:.2g} times the noise: what rounding does is not "
-        "noise, and σ takes it for that."
-    ]
-
-
-def _wild(facts: Mapping[str, Any]) -> list[str]:
-    share = facts.get("wild_share", 0.0)
-    if share < WILD or facts.get("solver") == "robust":
-        return []
-    return [
-        f"{100 * share:.2g} % of the values lie far outside the noise: impulses, or tails that no "
-        "Gaussian has. solver='robust' sets them aside."
-    ]
-
-
-def _offsets(facts: Mapping[str, Any]) -> list[str]:
-    if "offsets" not in facts:
-        return []
-    lines, size = facts["offsets"]
-    return [
-        f"{lines.capitalize()} carry offsets of their own, about {size:.2g} times the noise. They "
-        f"were estimated and taken out; σ of single values holds what is left of them, σ of means "
-        f"along {lines} does not."
-    ]
-
-
-def _shared(facts: Mapping[str, Any]) -> list[str]:
-    if not facts.get("shared"):
-        return []
-    return [
-        f"All bands of a pixel share noise {facts['shared']:.2g} times their own (common mode or "
-        "gain). It is as strong everywhere and white in space, so it counts as noise."
-    ]
-
-
-def _doubtful(facts: Mapping[str, Any]) -> list[str]:
-    if not facts.get("shared_doubtful"):
-        return []
-    return [
-        "Part of what changes from pixel to pixel may be noise that all bands share, or texture; "
-        "this scene cannot tell, and σ takes it for signal. If the instrument has such noise, give "
-        "its covariance as noise."
-    ]
-
-
-def _in_space(facts: Mapping[str, Any]) -> list[str]:
-    lag1 = facts.get("spatial_lag1", 0.0)
-    if facts.get("prior") == "spatial" or lag1 <= CORRELATED:
-        return []
-    from sigmacube.noise.estimation import spatial_warning
-
-    text = spatial_warning(lag1)
-    return [f"{text[0].upper()}{text[1:]}."]
-
-
-def _grows(facts: Mapping[str, Any]) -> list[str]:
-    if facts.get("prior") != "spatial" or not facts.get("grows_with_signal"):
-        return []
-    return [
-        "The noise grows with the signal and enters as one factor per pixel, itself estimated: "
-        "95 % intervals held .86 to .95 of the truth in trials. prior=None does not lean on "
-        "neighbouring pixels and held .95."
-    ]
-
-
-def _few(facts: Mapping[str, Any]) -> list[str]:
-    bands = facts.get("bands", FEW_BANDS)
-    if bands >= FEW_BANDS or facts.get("source") == "given":
-        return []
-    return [
-        f"With {bands} bands signal and noise can hardly be told apart: the noise is uncertain, "
-        "and so is σ. Give the noise where it is known."
-    ]
-
-
-def _constant(facts: Mapping[str, Any]) -> list[str]:
-    count = len(facts.get("constant_bands", ()))
-    if not count:
-        return []
-    if count == 1:
-        return ["1 band has one value only and counts as not measured."]
-    return [f"{count} bands have one value only and count as not measured."]
+def _of_noise(facts: Mapping[str, Any]) -> list[str]:
+    """Return what is doubtful about the noise, and which bands were never measured."""
+    shared, bands = facts.get("shared") or 0.0, facts.get("bands", FEW_BANDS)
+    spatial, lag1 = facts.get("prior") == "spatial", facts.get("spatial_lag1", 0.0)
+    constant = len(facts.get("constant_bands", ()))
+    cases = (
+        (
+            shared,
+            f"All bands of a pixel share noise {shared:.2g} times their own (common mode or "
+            "gain). It is as strong everywhere and white in space, so it counts as noise.",
+        ),
+        (
+            facts.get("shared_doubtful"),
+            "Part of what changes from pixel to pixel may be noise that all bands share, or "
+            "texture; this scene cannot tell, and σ takes it for signal. If the instrument has "
+            "such noise, give its covariance as noise.",
+        ),
+        (
+            not spatial and lag1 > CORRELATED,
+            # A smooth component averages neighbours: its variance grows by their correlations.
+            f"The noise is correlated between neighbouring pixels (lag-1 {lag1:.2f}; was the "
+            "product resampled to a map grid?): σ takes pixels as independent and is too small by "
+            f"a factor of up to {math.sqrt(1 + 4 * max(lag1, 0)):.2f} where the signal is smooth.",
+        ),
+        (
+            spatial and facts.get("grows_with_signal"),
+            "The noise grows with the signal and enters as one factor per pixel, itself estimated: "
+            "95 % intervals held .86 to .95 of the truth in trials. prior=None does not lean on "
+            "neighbouring pixels and held .95.",
+        ),
+        (
+            bands < FEW_BANDS and facts.get("source") != "given",
+            f"With {bands} bands signal and noise can hardly be told apart: the noise is "
+            "uncertain, and so is σ. Give the noise where it is known.",
+        ),
+        (constant == 1, "1 band has one value only and counts as not measured."),
+        (constant > 1, f"{constant} bands have one value only and count as not measured."),
+    )
+    return [sentence for holds, sentence in cases if holds]

@@ -28,7 +28,7 @@ from sigmacube.noise.sample import NoiseSample
 from sigmacube.noise.shared import shared_noise
 from sigmacube.noise.signal_noise import SignalNoise
 
-__all__ = ["NoiseEstimate", "estimate_noise", "fit_noise", "spatial_warning"]
+__all__ = ["NoiseEstimate", "estimate_noise", "fit_noise"]
 
 DEFAULT = "differences+residual"
 # Correlations between bands below this are left out: a diagonal is simpler and does not differ.
@@ -131,17 +131,6 @@ class NoiseEstimate(Card):
         if self.signal_dependent:
             kind += ", growing with the signal"
         return f"noise estimated by {self.source}: {kind}, median {np.median(self.std):.3g}"
-
-
-def spatial_warning(lag1: float) -> str:
-    """Return what noise that is correlated between neighbouring pixels means for the user."""
-    # A smooth component averages neighbours: its variance grows by the sum of their correlations.
-    factor = np.sqrt(1 + 4 * max(lag1, 0))
-    return (
-        f"the noise is correlated between neighbouring pixels (lag-1 {lag1:.2f}; was the product "
-        f"resampled to a map grid?): σ takes pixels as independent and is too small by a factor "
-        f"of up to {factor:.2f} where the signal is smooth"
-    )
 
 
 def estimate_noise(

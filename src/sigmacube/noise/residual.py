@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sigmacube.core.lowrank.patch_variance import near_edge_inflation, residual_share
 from sigmacube.core.lowrank.solvers.svd import SvdSolver
 from sigmacube.core.parallel import ParallelMap
+from sigmacube.core.rank import near_edge_inflation, residual_share
 from sigmacube.core.whitening import Noise
 from sigmacube.noise.sample import NoiseSample
 from sigmacube.noise.signal_noise import SignalNoise

@@ -209,10 +209,7 @@ class Index:
             pairs = errors.band_covariance(rows[i], rows[j], self.workers)
             values = np.asarray(self.cube.estimate[..., columns], dtype=np.float64)
         else:
-            pairs = errors.support_covariance(
-                supports.labels, supports.count, supports.weights, rows[i], rows[j], self.workers,
-                supports.boxes,
-            )  # fmt: skip
+            pairs = errors.support_covariance(supports, rows[i], rows[j], self.workers)
             values = supports.mean(self.cube.estimate[..., columns])
             independent = supports.sum(independent, power=2)
         covariance = np.empty((*pairs.shape[:-1], len(rows), len(rows)))

@@ -80,9 +80,7 @@ def means(cube: EstimatedCube, supports: Supports, name: str, workers: int | Non
     known = np.flatnonzero(cube.has_values())
     rows = np.eye(errors.shape[2])[known]
     variance = np.full((supports.count, errors.shape[2]), np.nan)
-    variance[:, known] = errors.support_covariance(
-        supports.labels, supports.count, supports.weights, rows, rows, workers, supports.boxes
-    )
+    variance[:, known] = errors.support_covariance(supports, rows, rows, workers)
     estimate = supports.mean(cube.estimate)
     std = np.where(np.isfinite(estimate), np.sqrt(variance), np.nan)
     made = Product(

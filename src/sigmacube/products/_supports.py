@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from sigmacube.core.errors import PixelSets
 from sigmacube.estimated import EstimatedCube
 from sigmacube.products._types import Product
 
@@ -14,22 +15,15 @@ __all__ = ["Supports"]
 
 
 @dataclass(frozen=True, eq=False)
-class Supports:
-    """Sets of pixels to average over."""
+class Supports(PixelSets):
+    """Sets of pixels to average over; weights are 1 / number of pixels of the set."""
 
-    labels: np.ndarray
-    """(row, col) number of the support a pixel counts for, from 0; -1 for none."""
-    weights: np.ndarray
-    """(row, col) 1 / number of pixels of the support."""
-    count: int
     grid: tuple[int, int] | None = None
     """Blocks along rows and columns."""
     size: tuple[int, int] = (1, 1)
     """Pixels of a block along rows and columns."""
     ids: np.ndarray | None = None
     """Labels of regions."""
-    boxes: np.ndarray | None = None
-    """(supports, 4) first row, end, first col, end of each in the whole scene, masked or not."""
 
     @classmethod
     def blocks(cls, cube: EstimatedCube, size: int | tuple[int, int], least: float) -> Supports:

@@ -13,12 +13,11 @@ from sigmacube import io
 from sigmacube.estimators import estimator
 from sigmacube.io import cf
 from sigmacube.io.atomic import commit, remove
-from sigmacube.io.error_models import creating
+from sigmacube.io.error_models import creating, pack
 from sigmacube.io.zarr import library
 from sigmacube.result import DenoisedCube
 from sigmacube.tiles.faults import passing
 from sigmacube.tiles.job import Job
-from sigmacube.tiles.window_factors import pack_factors
 
 __all__ = ["create_arrays", "window_maps", "write_output"]
 
@@ -80,7 +79,7 @@ def _complete_store(job: Job) -> None:
     passing("metadata-during")
     if job.keeps_factors:
         with creating(job.store, zarr=True) as (create, _):
-            attrs["sigmacube_factors"] = pack_factors(job, create)
+            attrs["sigmacube_factors"] = pack(job.factors, create)
     for name in cubes:
         extra = {"coordinates": made[name].encoding.get("coordinates")}
         found = {**made[name].attrs, **{k: v for k, v in extra.items() if v}}
@@ -142,7 +141,7 @@ def _write_files(job: Job, path: Path) -> None:
     writer.write(result, names, path, job.run["dtype"], **stated)
     if job.keeps_factors:
         with creating(names[path], zarr=False) as (create, tell):
-            tell(pack_factors(job, create))
+            tell(pack(job.factors, create))
     passing("metadata-after")
     for file in temporary:
         with file.open("rb+") as opened:

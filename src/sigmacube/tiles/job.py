@@ -20,6 +20,7 @@ import numpy as np
 
 from sigmacube import io
 from sigmacube.core.parallel import parallel
+from sigmacube.core.stored import ModelArrays
 from sigmacube.estimators import Region, estimator
 from sigmacube.io.source import Source
 from sigmacube.io.watch import check_unchanged, removed
@@ -30,9 +31,11 @@ from sigmacube.tiles.faults import passing
 from sigmacube.tiles.figures import tile_figures
 from sigmacube.tiles.folder import Folder
 from sigmacube.tiles.plan import Tile, TileGrid
-from sigmacube.tiles.window_factors import file_name, tile_factors
 
 __all__ = ["Job", "compute_tile", "from_npz", "to_npz"]
+
+#: Where a tile's part of the error model lies in the folder of its run.
+_FACTORS = "factors/{:06d}.npz"
 
 
 def to_npz(arrays: Mapping[str, Any]) -> bytes:
@@ -174,10 +177,37 @@ class Job:
         if not self.keeps_factors:
             return {}
         passing("factors-before")
-        content = _npz_buffer(tile_factors(tile, part))
-        self.folder.write(file_name(tile.number), content, "factors-during")
+        errors: Any = part.errors
+        own: ModelArrays = errors.to_arrays(tile.rows, tile.cols)
+        summary = {"kind": own.kind, "about": own.about, "places": own.places,
+                   "shapes": own.shapes}  # fmt: skip
+        content = _npz_buffer({"summary": json.dumps(summary), **own.arrays})
+        self.folder.write(_FACTORS.format(tile.number), content, "factors-during")
         passing("factors-after")
         return {"factors": np.array([zlib.crc32(content), len(content)], dtype=np.int64)}
+
+    def factors(self) -> Iterator[ModelArrays]:
+        """Yield the error models of all tiles, whose arrays are read when they are asked for.
+
+        How many components a tile has is known when it is solved, so tiles cannot write to one
+        array. Each writes a file in the folder of the run; the end packs these one after the
+        other, by the code that writes the error model of a scene in memory.
+        """
+        for tile in self.tiles:
+            passing("packing-during")
+            name = _FACTORS.format(tile.number)
+            opened: Any = None if self.folder.local is None else self.folder.local / name
+            if opened is None:
+                content = self.folder.read(name)
+                if content is None:
+                    raise FileNotFoundError(
+                        f"{self.folder.place}/{name}: the factors of a tile are missing."
+                    )
+                opened = bytes_io.BytesIO(content)
+            with np.load(opened, allow_pickle=False) as file:
+                told = json.loads(str(file["summary"]))
+                shapes = {name: tuple(shape) for name, shape in told["shapes"].items()}
+                yield ModelArrays(told["kind"], told["about"], file, told["places"], shapes)
 
     def finished(self, *, check: bool) -> dict[int, dict[str, np.ndarray]]:
         """Return the records of the tiles that are done.
@@ -213,7 +243,7 @@ class Job:
                 return False
         if not self.keeps_factors:
             return True
-        content = self.folder.read(file_name(tile.number))
+        content = self.folder.read(_FACTORS.format(tile.number))
         known = record.get("factors")
         return content is not None and known is not None and zlib.crc32(content) == known[0]
 

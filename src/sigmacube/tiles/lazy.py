@@ -6,7 +6,6 @@ of the result have one chunk per tile; a tile's task reads itself and its halo.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -20,7 +19,7 @@ from sigmacube.io.dataarray import dataarray_mask, describe
 from sigmacube.pipeline import denoise_region, survey_scene
 from sigmacube.result import DenoisedCube
 from sigmacube.settings import Settings
-from sigmacube.survey import Scene, Source, Survey
+from sigmacube.survey import Scene, Survey
 from sigmacube.tiles.plan import Tile, TileGrid, choose_tile, parse_memory
 
 if TYPE_CHECKING:
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
 
 __all__ = ["denoise_lazily"]
 
-Region = tuple[slice, slice]
 #: Memory that one tile's task may take.
 TASK_MEMORY = "1GB"
 
@@ -53,7 +51,7 @@ def denoise_lazily(
         Rows and columns of a chunk of the result; chosen by memory if not given.
     """
     ordered, wavelengths, metadata = describe(array)
-    blocks = _Blocks(ordered, None if mask is None else broadcast_mask(mask, ordered.shape))
+    blocks = _Blocks.create(ordered, mask)
     with parallel() as run:
         survey = survey_scene(blocks, noise, settings, run)
     if tile is None:
@@ -88,72 +86,55 @@ def _computed(result: DenoisedCube, delayed: Any) -> DenoisedCube:
     )  # fmt: skip
 
 
+@dataclass(frozen=True, eq=False)
 class _Blocks:
-    """A Dask-backed cube and its mask, read by block: at once, or by a task."""
+    """A cube on a Dask array and the user's mask, or a region of it, read by block."""
 
-    def __init__(self, ordered: xr.DataArray, mask: np.ndarray | None) -> None:
-        check_values(np.empty((0, 0, 0), ordered.dtype))
-        self.array, self.mask = ordered, mask
-        self.shape: tuple[int, int, int] = ordered.shape  # type: ignore[assignment]
+    shape: tuple[int, int, int]
+    """Of the whole cube."""
+    values: Any
+    """Dask array of the region, or what a task has got of it."""
+    mask: np.ndarray | None
+    about: xr.DataArray
+    """An empty array with the attributes of the whole."""
+    origin: tuple[int, int] = (0, 0)
+
+    @classmethod
+    def create(cls, ordered: xr.DataArray, mask: np.ndarray | None) -> _Blocks:
+        """Return a whole cube (row, col, band)."""
+        empty = np.empty((0, 0, 0), ordered.dtype)
+        check_values(empty)
+        about = ordered[:0, :0, :0].copy(data=empty)
+        shape: Any = ordered.shape
+        mask = None if mask is None else broadcast_mask(mask, shape)
+        return cls(shape, ordered.data, mask, about.drop_vars(about.coords))
+
+    def region(self, rows: slice, cols: slice) -> _Blocks:
+        """Return some rows and columns, of which nothing is computed."""
+        here = tuple(slice(part.start - first, part.stop - first)
+                     for part, first in zip((rows, cols), self.origin, strict=True))  # fmt: skip
+        own = None if self.mask is None else np.array(self.mask[here])
+        return replace(self, values=self.values[here], mask=own, origin=(rows.start, cols.start))
 
     def block(self, rows: slice, cols: slice) -> tuple[np.ndarray, np.ndarray | None]:
         """Return values and mask of a block, computed now."""
-        region = (rows, cols)
-        values = np.asarray(self.array.data[region].compute())
-        return self._at_hand(region)(values).block(rows, cols)
-
-    def call(self, function: Any, region: Region, *arguments: Any, nout: int = 1) -> Any:
-        """Delay ``function(source, *arguments)`` that reads a region."""
-        import dask
-
-        task = partial(_with_source, function, self._at_hand(region))
-        return dask.delayed(task, nout=nout, pure=False)(self.array.data[region], arguments)
-
-    def _at_hand(self, region: Region) -> partial[_AtHand]:
-        """Return what makes a source of the values of a region."""
-        about = self.array[:0, :0, :0].copy(data=np.empty((0, 0, 0), self.array.dtype))
-        own = None if self.mask is None else np.array(self.mask[region])
-        return partial(_AtHand, self.shape, about.drop_vars(about.coords), region, own)
-
-
-@dataclass(frozen=True, eq=False)
-class _AtHand:
-    """A region of a scene that a task has got."""
-
-    shape: tuple[int, int, int]
-    about: xr.DataArray
-    """An empty array with the attributes of the whole."""
-    region: Region
-    mask: np.ndarray | None
-    """The user's mask of the region."""
-    values: np.ndarray
-
-    def block(self, rows: slice, cols: slice) -> tuple[np.ndarray, np.ndarray | None]:
-        """Return values and mask of a block that lies in the region."""
-        top, side = (part.start for part in self.region)
-        here = (
-            slice(rows.start - top, rows.stop - top),
-            slice(cols.start - side, cols.stop - side),
-        )
-        part = np.asarray(self.values[here])
-        valid = dataarray_mask(self.about, part)
-        own = None if self.mask is None else self.mask[here]
-        return part, valid if own is None else own if valid is None else valid & own
-
-
-def _with_source(
-    function: Any, source: Callable[[np.ndarray], _AtHand], values: Any, arguments: Sequence[Any]
-) -> Any:
-    """Call a function with the region that is at hand."""
-    return function(source(values), *arguments)
+        part = self.region(rows, cols)
+        values, own = np.asarray(part.values), part.mask
+        valid = dataarray_mask(self.about, values)
+        return values, valid if own is None else own if valid is None else valid & own
 
 
 def _delayed_tile(blocks: _Blocks, survey: Survey, tile: Tile) -> Any:
-    region = estimator(survey.settings).extent(Scene(blocks, survey), tile.rows, tile.cols)
-    return blocks.call(_solve_tile, region, survey, tile, nout=7)
+    import dask
+
+    extent = estimator(survey.settings).extent(Scene(blocks, survey), tile.rows, tile.cols)
+    region = blocks.region(*extent)
+    task = partial(_solve_tile, replace(region, values=None), survey, tile)
+    return dask.delayed(task, nout=7, pure=False)(region.values)
 
 
-def _solve_tile(source: Source, survey: Survey, tile: Tile) -> tuple[Any, ...]:
+def _solve_tile(blocks: _Blocks, survey: Survey, tile: Tile, values: Any) -> tuple[Any, ...]:
+    source = replace(blocks, values=values)
     with parallel(1) as run:
         part = denoise_region(source, survey, run, rows=tile.rows, cols=tile.cols)
     here = tile.windows_in(survey.grid, part.grid)

@@ -170,7 +170,8 @@ def denoise_file(
     opened = io.open_source(place, mask=mask, **reading)
     chosen = chosen.fitted(opened.shape)
     settings = _settings(opened, output, chosen, noise, dtype, wanted)
-    settings |= {"input": place, "reading": _plain(reading), "mask": _mask_digest(mask)}
+    digest = None if mask is None else hashlib.blake2b(mask.tobytes()).hexdigest()[:16]
+    settings |= {"input": place, "reading": _plain(reading), "mask": digest}
     settings["keep_factors"] = keep_factors
     begin = _enter(folder, output, chosen, resume=resume, overwrite=overwrite)
     if begin is None:
@@ -248,7 +249,8 @@ def _enter(
             "--overwrite starts anew."
         )
     goes_on = begun and resume
-    finished = resume and there and not begun and _exists(output)
+    written = Folder(output).exists() if is_address(output) else Path(output).exists()
+    finished = resume and there and not begun and written
     if finished or (goes_on and _is_renamed(folder, output)):
         _close(folder)
         return None
@@ -263,10 +265,6 @@ def _enter(
         Folder(output).remove()
     folder.create("tiles", "factors")
     return True
-
-
-def _exists(output: str) -> bool:
-    return Folder(output).exists() if is_address(output) else Path(output).exists()
 
 
 def _is_renamed(folder: Folder, output: str) -> bool:
@@ -326,10 +324,6 @@ def _settings(
 def _plain(made: Mapping[str, Any]) -> dict[str, Any]:
     """Return what JSON makes of settings."""
     return dict(json.loads(json.dumps(made, default=str)))
-
-
-def _mask_digest(mask: np.ndarray | None) -> str | None:
-    return None if mask is None else hashlib.blake2b(mask.tobytes()).hexdigest()[:16]
 
 
 def _begin(folder: Folder, settings: dict[str, Any], mask: np.ndarray | None) -> Job:
@@ -406,7 +400,9 @@ def _prepare(
         survey = _survey(job, noise, digest, how.workers, progress)
         if tile is None or memory is not None:
             budget = parse_memory(DEFAULT_MEMORY) if memory is None else memory
-            how, fitting = _fitting_tile(job, survey, budget, how)
+            itemsize, kept = job.source.dtype.itemsize, job.keeps_factors
+            how = how.within(budget, smallest_tile_bytes(survey, itemsize, kept))
+            fitting = choose_tile(survey, itemsize, budget, how.at_once, kept)
             tile = tile or fitting
         check_unchanged(job.source, job.run["stamp"])
         job.store_survey(survey, tile, digest.hexdigest())
@@ -429,28 +425,20 @@ def _survey(job: Job, noise: Any, digest: Any, threads: int, progress: Progress 
         return survey_scene(source, settled, settings, run, presence=presence)
 
 
-def _fitting_tile(
-    job: Job, survey: Survey, memory: float, how: Execution
-) -> tuple[Execution, tuple[int, int]]:
-    """Return who computes tiles within some memory, and the size of these."""
-    itemsize, kept = job.source.dtype.itemsize, job.keeps_factors
-    how = how.within(memory, smallest_tile_bytes(survey, itemsize, kept))
-    return how, choose_tile(survey, itemsize, memory, how.at_once, kept)
-
-
 def _tiles(job: Job, how: Execution, progress: Progress | None) -> int:
     """Compute the tiles that are not done; return how many they were."""
     finished = set(job.finished(check=True))
-    total = job.survey.grid.shape[0] * job.survey.grid.shape[1]
-    moved = sum(_windows(job, number) for number in finished)
+    spans = [tile.windows(job.survey.grid) for tile in job.tiles]
+    windows = [(rows[1] - rows[0]) * (cols[1] - cols[0]) for rows, cols in spans]
+    moved = sum(windows[number] for number in finished)
     todo = [number for number in range(len(job.tiles)) if number not in finished]
     phase(progress, "Denoising tiles")
 
     def done(number: int) -> None:
         nonlocal moved
-        moved += _windows(job, number)
+        moved += windows[number]
         if progress is not None:
-            progress(moved, total)
+            progress(moved, sum(windows))
 
     try:
         run_tiles(partial(compute_tile, job.folder.place, how.threads), todo, how, done)
@@ -460,11 +448,6 @@ def _tiles(job: Job, how: Execution, progress: Progress | None) -> int:
         reason = f"{error.strerror or error}; --resume goes on once that is mended"
         raise OSError(error.errno, reason, error.filename or job.store) from None
     return len(todo)
-
-
-def _windows(job: Job, number: int) -> int:
-    (top, bottom), (left, right) = job.tiles[number].windows(job.survey.grid)
-    return (bottom - top) * (right - left)
 
 
 def _close(folder: Folder) -> None:

@@ -11,21 +11,20 @@ and the same numbers in it, whatever part of the scene is computed.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
 from sigmacube.core.lowrank.factors import Factors
-from sigmacube.core.lowrank.incomplete import Incompleteness, incompleteness
-from sigmacube.core.lowrank.kept_noise import NoiseCorrelation
-from sigmacube.core.lowrank.pairs import PRECISION, Pairs, Windows, rows_on_cell
+from sigmacube.core.lowrank.incomplete import correct
+from sigmacube.core.lowrank.pairs import PRECISION, Layer, Pairs
 from sigmacube.core.parallel import ParallelMap
-from sigmacube.core.windows import Block, Cell, WindowGrid
+from sigmacube.core.windows import Block, Cell
 
-__all__ = ["CellWindows", "Combined", "combine", "visit_cells"]
+__all__ = ["Combined", "combine", "visit_cells"]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Combined:
     """The mean over windows; arrays (row, col, band) unless said otherwise."""
 
@@ -47,7 +46,7 @@ def combine(
     overlap: str,
     uncertainty: bool,
     run: ParallelMap,
-    correlation: NoiseCorrelation | None = None,
+    correlation: np.ndarray | None = None,
     blocks: Sequence[Block] | None = None,
     dtype: np.dtype | type = PRECISION,
 ) -> Combined:
@@ -64,7 +63,7 @@ def combine(
     run
         ``run(function, items)`` applies a function to every item, in parallel or not.
     correlation
-        Correlation of kept components of pure noise; None where none are kept.
+        Correlation of kept components of pure noise (`kept_noise`); None where none are kept.
     blocks
         Which blocks of the grid to fill; all by default. All windows that cover them must be
         there. Blocks are computed one by one, so that their values do not depend on what else is
@@ -73,21 +72,23 @@ def combine(
         Of the variance, so that its array can serve as the standard deviation's.
     """
     grid = factors.grid
-    shape, cells = grid.cube_shape, len(grid.bands.count)
+    shape, cells = grid.cube_shape, grid.bands.cells()
     out = Combined(np.empty(shape), None, None)
     if uncertainty:
-        variance, noise_variance = np.empty(shape, dtype), np.zeros((*shape[:2], cells))
-        out = Combined(out.estimate, variance, noise_variance)
-    exact = uncertainty and overlap == "exact"
+        out.variance, out.noise_variance = (
+            np.empty(shape, dtype),
+            np.zeros((*shape[:2], len(cells))),
+        )
     for block in grid.blocks() if blocks is None else blocks:
         part, here = factors.select(*block.windows(grid)), block.within(grid.origin)
-        kept_noise = correlation if exact and part.noise_power.any() else None
-        for number, bands in enumerate(grid.bands.cells()):
-            pairs = Pairs.create(part, bands, run) if exact else None
-            _fill(out, here, block, part, number, bands, pairs, kept_noise, run)
-        lacking = incompleteness(part, run, uncertainty=uncertainty)
-        if lacking is not None:
-            out = _corrected(out, here, lacking.of(block.within(part.grid.origin)), grid)
+        for number, bands in enumerate(cells):
+            layer = Layer.create(part, number, bands)
+            exact = uncertainty and overlap == "exact"
+            pairs = Pairs.create(part, layer, run) if exact else None
+            rho = correlation if exact and part.noise_power.any() else None
+            _fill(out, here, block, part, number, layer, pairs, rho, run)
+        if part.kept:
+            correct(out, here, part, block.within(part.grid.origin), run)
     return out
 
 
@@ -97,173 +98,77 @@ def _fill(
     block: Block,
     part: Factors,
     number: int,
-    bands: Cell,
+    layer: Layer,
     pairs: Pairs | None,
-    kept_noise: NoiseCorrelation | None,
+    rho: np.ndarray | None,
     run: ParallelMap,
 ) -> None:
     """Write the estimate, and its variance where it is wanted, of one block and band cell."""
-    output, unit = rows_on_cell(part, bands), part.noise.std[bands.elements]
-    estimate = out.estimate[here][..., bands.elements]
-    variance = None if out.variance is None else out.variance[here][..., bands.elements]
+    bands = layer.bands.elements
+    unit, estimate = part.noise.std[bands], out.estimate[here][..., bands]
+    variance = None if out.variance is None else out.variance[here][..., bands]
 
-    def fill(cell: CellWindows, where: tuple[slice, slice]) -> None:
-        estimate[where] = cell.image(cell.mean(output)) * unit
+    def fill(windows: np.ndarray, left: np.ndarray, w: np.ndarray, where: tuple) -> None:
+        estimate[where] = _mean(layer, windows, left, w) * unit
         if variance is None or out.noise_variance is None:
             return
-        found = cell.ratio_variance(output) if pairs is None else cell.variance(pairs)
-        if kept_noise is not None:
-            extra = cell.noise_variance(kept_noise)
-            found += extra[:, None]
-            out.noise_variance[here][(*where, number)] = cell.image(extra)
-        variance[where] = cell.image(found)
+        if pairs is None:
+            variance[where] = _ratio_variance(layer, windows, left, w)
+            return
+        found = pairs.of_pixels(windows, left, w)
+        if rho is not None:
+            extra = _noise_variance(layer, windows, w, rho)
+            found += extra[..., None]
+            out.noise_variance[here][(*where, number)] = extra
+        variance[where] = found
 
-    visit_cells(part, block, number, bands, fill, run)
-
-
-def _corrected(
-    out: Combined, here: tuple[slice, slice], lacking: Incompleteness, grid: WindowGrid
-) -> Combined:
-    """Correct a block for elements that its windows lack."""
-    if out.left_out is None or out.gap_factor is None:
-        shape = grid.cube_shape
-        out = replace(out, left_out=np.zeros(shape, bool), gap_factor=np.ones(shape, np.float32))
-        return _corrected(out, here, lacking, grid)
-    variance, extra = (None if a is None else a[here] for a in (out.variance, out.noise_variance))
-    lacking.apply(out.estimate[here], variance, extra, np.diff(grid.bands.edges))
-    out.left_out[here], out.gap_factor[here] = lacking.left_out, lacking.gap_factor
-    return out
+    visit_cells(layer, block, fill, run)
 
 
-def visit_cells(
-    factors: Factors,
-    block: Block,
-    number: int,
-    bands: Cell,
-    visit: Callable[[CellWindows, tuple[slice, slice]], None],
-    run: ParallelMap,
-) -> None:
-    """Call ``visit(windows over the cell, its pixels in the block)`` for all cells of a block.
+def visit_cells(layer: Layer, block: Block, visit: Callable[..., None], run: ParallelMap) -> None:
+    """Visit all cells of a block, rows of cells in parallel.
 
-    Parameters
-    ----------
-    factors
-        Of all windows over the block.
-    block
-        The block.
-    number, bands
-        A cell of the band axis.
-    visit
-        Called from several threads.
-    run
-        Parallel map, over rows of cells.
+    ``visit(windows, left, shares, where)`` gets what `Layer.over` finds for a cell, and its pixels
+    in the block.
     """
-    shares = factors.shares[number]
-    top, side = block.within(factors.grid.origin)
-    columns = factors.grid.cols.cells(side.start, side.stop)
+    top, side = block.within(layer.grid.origin)
+    columns = layer.grid.cols.cells(side.start, side.stop)
 
     def visit_row(rows: Cell) -> None:
         for cols in columns:
-            cell = CellWindows.gather(factors, shares, rows, bands, cols)
-            visit(cell, (rows.within(top.start), cols.within(side.start)))
+            found = layer.over(rows.elements, cols.elements)
+            visit(*found, (rows.within(top.start), cols.within(side.start)))
 
-    run(visit_row, factors.grid.rows.cells(top.start, top.stop))
+    run(visit_row, layer.grid.rows.cells(top.start, top.stop))
 
 
-@dataclass(frozen=True, eq=False)
-class CellWindows:
-    """The windows over one cell. Letters in shapes: w windows, r rank, p pixels, n bands."""
+def _mean(layer: Layer, windows: np.ndarray, left: np.ndarray, w: np.ndarray) -> np.ndarray:
+    """Return the weighted mean Σ w_a U_a d_a V_aᵀ of the windows, over the noise, of a cell."""
+    rank = left.shape[1]
+    pixels = left * layer.values[windows, :rank, None, None]
+    pixels *= w[:, None]
+    rows = layer.output[windows, :rank]
+    flat = pixels.reshape(len(windows) * rank, -1).T @ rows.reshape(-1, rows.shape[2])
+    return flat.reshape(*w.shape[1:], -1)
 
-    factors: Factors
-    windows: Windows
-    """Rows, band windows and columns of the windows over the cell."""
-    layer: Windows
-    """The same in arrays that hold the band windows of the cell alone."""
-    shape: tuple[int, int]
-    """Rows and columns of the cell."""
-    left: np.ndarray
-    """(w, r, p) U."""
-    shares: np.ndarray
-    """(w, p) shares of the windows in the mean."""
 
-    @classmethod
-    def gather(
-        cls, factors: Factors, shares: np.ndarray, rows: Cell, bands: Cell, cols: Cell
-    ) -> CellWindows:
-        """Return what the windows over a cell hold at its pixels; shares are of a band cell."""
-        grid, windows = factors.grid, (rows.windows, bands.windows, cols.windows)
-        rank = max(int(factors.ranks[windows].max()), 1)
-        shape = tuple(cell.elements.stop - cell.elements.start for cell in (rows, cols))
-        counts = tuple(part.stop - part.start for part in windows)
-        left, share = np.empty((*counts, rank, *shape)), np.empty((*counts, *shape))
-        for n, i in enumerate(range(rows.windows.start, rows.windows.stop)):
-            own_rows = rows.within(int(grid.rows.starts[i]))
-            for m, j in enumerate(range(cols.windows.start, cols.windows.stop)):
-                own_cols = cols.within(int(grid.cols.starts[j]))
-                left[n, :, m] = factors.left[i, bands.windows, j, :rank, own_rows, own_cols]
-                share[n, :, m] = shares[i, :, j, own_rows, own_cols]
-        n_pixels = shape[0] * shape[1]
-        return cls(
-            factors,
-            windows,
-            (rows.windows, slice(0, counts[1]), cols.windows),
-            (shape[0], shape[1]),
-            left.reshape(-1, rank, n_pixels),
-            share.reshape(-1, n_pixels),
-        )
+def _ratio_variance(
+    layer: Layer, windows: np.ndarray, left: np.ndarray, w: np.ndarray
+) -> np.ndarray:
+    """Return the paper's Σ_ab w_a w_b η_ab σ_a σ_b with σ² = a_u + b_v, of a cell."""
+    a = np.einsum("wrhc,wrhc->whc", left, left)
+    b = np.einsum("wrn,wrn->wn", layer.output[windows], layer.output[windows])
+    std = np.sqrt(a[..., None] + b[:, None, None]) * w[..., None]
+    sizes = np.array([layer.grid.rows.size, layer.grid.bands.size, layer.grid.cols.size])
+    eta = np.prod(np.maximum(sizes - layer.apart(windows), 0) / sizes, axis=-1)
+    flat = std.reshape(len(std), -1)
+    return np.einsum("wx,wx->x", eta @ flat, flat).reshape(std.shape[1:])
 
-    def image(self, values: np.ndarray) -> np.ndarray:
-        """Return (p, ...) as (row, col, ...)."""
-        return values.reshape(*self.shape, *values.shape[1:])
 
-    def _of(self, array: np.ndarray) -> np.ndarray:
-        """Pick (I, K, J, ...) for the windows over the cell: (w, ...)."""
-        found = array[self.windows]
-        return found.reshape(len(self.shares), *found.shape[3:])
-
-    def mean(self, output: np.ndarray) -> np.ndarray:
-        """Return the weighted mean Σ w_a U_a d_a V_aᵀ of the windows, over the noise, (p, n).
-
-        ``output`` are the rows of V on the cell's bands, see `rows_on_cell`.
-        """
-        rank = self.left.shape[1]
-        pixels = self.left * self._of(self.factors.singular_values)[:, :rank, None]
-        pixels *= self.shares[:, None]
-        rows = output[self.layer][..., :rank, :].reshape(-1, output.shape[-1])
-        return pixels.reshape(len(rows), -1).T @ rows
-
-    def variance(self, pairs: Pairs) -> np.ndarray:
-        """Return Σ_ab w_a w_b cov_ab, (p, n): pixels are functionals with x_a = w_a e_u."""
-        windows, w = self.layer, self.shares.astype(PRECISION)
-        scale = pairs.influence[windows].reshape(len(w), -1)[:, : self.left.shape[1]]
-        u = np.multiply(self.left[:, : scale.shape[1]], scale[..., None], dtype=PRECISION)
-        a = np.einsum("wrp,wrp->wp", u, u)
-        together = pairs.together(windows)
-        one, two = together.first, together.second
-        x_x = w[one] * w[two] * (1 - a[one] - a[two])
-        x_p = w * np.sum(w * a, axis=0)
-        return pairs.covariance(windows, u * w[:, None], x_x, x_p)
-
-    def ratio_variance(self, output: np.ndarray) -> np.ndarray:
-        """Return the paper's Σ_ab w_a w_b η_ab σ_a σ_b with σ² = a_u + b_v, (p, n)."""
-        v = output[self.layer].reshape(len(self.shares), *output.shape[3:])
-        a = np.einsum("wrp,wrp->wp", self.left, self.left)
-        b = np.einsum("wrn,wrn->wn", v, v)
-        std = np.sqrt(a[..., None] + b[:, None]) * self.shares[..., None]
-        flat = std.reshape(len(std), -1)
-        grid = self.factors.grid
-        eta = np.ones((len(std), len(std)))
-        for axis, at in zip((grid.rows, grid.bands, grid.cols), self._positions(), strict=True):
-            eta *= axis.overlap(at[:, None], at) / axis.size
-        return np.einsum("wx,wx->x", eta @ flat, flat).reshape(std.shape[1:])
-
-    def noise_variance(self, correlation: NoiseCorrelation) -> np.ndarray:
-        """Return the variance of kept components of pure noise, (p,)."""
-        y = self.shares * np.sqrt(self._of(self.factors.noise_power))[:, None]
-        rho = correlation.between(self.factors.grid, *self._positions())
-        return np.einsum("wp,wp->p", rho @ y, y)
-
-    def _positions(self) -> list[np.ndarray]:
-        """Return (w,) the window row, band window and window column of the windows."""
-        ranges = (np.arange(part.start, part.stop) for part in self.windows)
-        return [at.ravel() for at in np.meshgrid(*ranges, indexing="ij")]
+def _noise_variance(
+    layer: Layer, windows: np.ndarray, w: np.ndarray, correlation: np.ndarray
+) -> np.ndarray:
+    """Return Σ_ab w_a w_b ρ_ab √(q_a q_b) of kept components of pure noise, of a cell."""
+    y = (w * np.sqrt(layer.noise_power[windows])[:, None, None]).reshape(len(w), -1)
+    rho = correlation[tuple(np.moveaxis(layer.apart(windows), -1, 0))]
+    return np.einsum("wp,wp->p", rho @ y, y).reshape(w.shape[1:])

@@ -1,8 +1,7 @@
 """Error covariances of bands at every pixel, of means over many small supports, and of regions.
 
 A support is a set of pixels with weights; the mean over it of a combination of bands is a linear
-functional of the estimate, and so is one pixel. All covariances below are those of `pairs`; inner
-products of x_a and p_a need U at the pixels of the support alone.
+functional of the estimate, and so is one pixel. All covariances below are those of `pairs`.
 """
 
 from __future__ import annotations
@@ -10,40 +9,46 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
+from scipy import ndimage
 
-from sigmacube.core.lowrank.combine import CellWindows, visit_cells
+from sigmacube.core.errors import PixelSets
+from sigmacube.core.lowrank.combine import visit_cells
 from sigmacube.core.lowrank.factors import Factors
-from sigmacube.core.lowrank.pairs import PRECISION, Pairs, pair_products
+from sigmacube.core.lowrank.pairs import PRECISION, Layer, Pairs, overlaps
 from sigmacube.core.parallel import ParallelMap
 from sigmacube.core.windows import BLOCK, Axis, Cell, Span
 
-__all__ = ["band_covariance", "batch_side", "region_terms", "support_covariance"]
+__all__ = ["band_covariance", "batch_side", "boxes_of", "region_terms", "support_covariance"]
+
+# Pairs of windows of a region that are multiplied together.
+AT_ONCE = 1000
 
 
 @dataclass(frozen=True, eq=False)
-class _Sides:
-    """Both sides of some covariances, whitened and of unit length."""
+class _Combinations:
+    """Both sides of covariances of bands that one cell of the band axis holds."""
 
+    number: int
+    """Of the band cell."""
+    cell: Cell
     where: np.ndarray
-    """(n,) their positions in the output."""
-    first: np.ndarray
-    second: np.ndarray
+    """(n,) positions of the covariances in the output."""
+    sides: tuple[np.ndarray, np.ndarray]
+    """(n, bands) each, whitened and of unit length."""
     scale: np.ndarray
     """(n,) product of their lengths."""
 
-    @property
-    def noise(self) -> np.ndarray:
-        """(n,) covariance of the noise itself."""
-        return np.einsum("nv,nv->n", self.first, self.second)
+    def kept(self, power: np.ndarray) -> np.ndarray:
+        """Return (..., n) what kept pure noise of a variance (...) adds to the covariances."""
+        return power[..., None] * (np.einsum("nv,nv->n", *self.sides) * self.scale)
 
 
-def _by_band_cell(
-    factors: Factors, first: np.ndarray, second: np.ndarray
-) -> list[tuple[int, Cell, _Sides]]:
-    """Whiten the sides, and sort them by the band cell that they lie in."""
-    white = [factors.noise.weights_to_white(np.asarray(side, float)) for side in (first, second)]
+def _by_band_cell(factors: Factors, first: np.ndarray, second: np.ndarray) -> list[_Combinations]:
+    """Sort the sides, weights on whitened bands, by the band cell that they lie in."""
+    white = (first, second)
     length = [np.maximum(np.linalg.norm(side, axis=1), 1e-300) for side in white]
     used, groups = (white[0] != 0) | (white[1] != 0), []
     taken = np.zeros(len(used), dtype=bool)
@@ -53,11 +58,10 @@ def _by_band_cell(
         where = np.flatnonzero(~taken & ~np.any(used, axis=1, where=outside))
         taken[where] = True
         if len(where):
-            one, two = (
-                (side / norm[:, None])[where] for side, norm in zip(white, length, strict=True)
-            )
+            one, two = ((side / norm[:, None])[where]
+                        for side, norm in zip(white, length, strict=True))  # fmt: skip
             scale = (length[0] * length[1])[where]
-            groups.append((number, cell, _Sides(where, one, two, scale)))
+            groups.append(_Combinations(number, cell, where, (one, two), scale))
     if not taken.all():
         raise ValueError(
             "Invalid combination of bands that different windows hold. Where windows cut the "
@@ -83,8 +87,8 @@ def band_covariance(
     factors
         Factors of all windows, or of those of a part of the scene.
     first, second
-        (n, bands) weights of the combinations; covariance number i is that of ``first[i]`` with
-        ``second[i]``.
+        (n, whitened bands) weights of the combinations; covariance number i is that of
+        ``first[i]`` with ``second[i]``.
     noise_variance
         (row, col, band cell) variance of kept components of pure noise, or None.
     run
@@ -95,48 +99,34 @@ def band_covariance(
     groups = _by_band_cell(factors, first, second)
     for block in grid.complete_blocks():
         part, here = factors.select(*block.windows(grid)), block.within(grid.origin)
-        for number, cell, sides in groups:
-            pairs = Pairs.create(part, cell, run, (sides.first, sides.second))
-            image = np.empty((*output[here].shape[:2], len(sides.where)), dtype=PRECISION)
+        for group in groups:
+            layer = Layer.create(part, group.number, group.cell)
+            pairs = Pairs.create(part, layer, run, group.sides)
+            image = np.empty((*output[here].shape[:2], len(group.where)), dtype=PRECISION)
 
-            def fill(
-                windows: CellWindows,
-                where: tuple[slice, slice],
-                pairs: Pairs = pairs,
-                image: np.ndarray = image,
-            ) -> None:
-                image[where] = windows.image(windows.variance(pairs))
-
-            visit_cells(part, block, number, cell, fill, run)
-            output[here][..., sides.where] = image * sides.scale
+            visit_cells(layer, block, partial(_fill, pairs, image), run)
+            output[here][..., group.where] = image * group.scale
     if noise_variance is not None:
-        for number, _, sides in groups:
-            kept = noise_variance[..., number, None] * sides.noise
-            output[..., sides.where] += kept * sides.scale
+        for group in groups:
+            output[..., group.where] += group.kept(noise_variance[..., group.number])
     return output
 
 
-@dataclass(frozen=True, eq=False)
-class _Support:
-    """Pixels of a support and their weights."""
-
-    rows: np.ndarray
-    cols: np.ndarray
-    weights: np.ndarray
+def _fill(pairs: Pairs, image: np.ndarray, *cell: Any) -> None:
+    """Write the covariances of one cell into an image of its block."""
+    *windows, where = cell
+    image[where] = pairs.of_pixels(*windows)
 
 
 def support_covariance(
     factors: Factors,
-    labels: np.ndarray,
-    count: int,
-    weights: np.ndarray,
+    sets: PixelSets,
     first: np.ndarray,
     second: np.ndarray,
     noise_variance: np.ndarray | None,
     run: ParallelMap,
-    boxes: np.ndarray | None = None,
 ) -> np.ndarray:
-    """Return (supports, n) error covariances of band combinations, averaged over supports.
+    """Return (supports, n) error covariances of band combinations, summed over sets of pixels.
 
     Supports are worked off in batches by where they begin in the whole scene, each with the windows
     over it, so that a part of a scene has the bits of the whole.
@@ -145,80 +135,81 @@ def support_covariance(
     ----------
     factors
         Factors of all windows.
-    labels
-        (row, col) number of the support a pixel belongs to, from 0; negative for none.
-    count
-        Number of supports.
-    weights
-        (row, col) weight of each pixel in its support.
+    sets
+        The supports.
     first, second
-        (n, bands) weights of the combinations of bands.
+        (n, whitened bands) weights of the combinations.
     noise_variance
         (row, col, band cell) variance of kept components of pure noise, or None.
     run
         Parallel map.
-    boxes
-        (supports, 4) first row, end, first col, end of each in the whole scene; those of the pixels
-        with a weight by default.
     """
+    weights, count = sets.weights, sets.count
     output = np.zeros((count, len(first)))
-    cells = _by_band_cell(factors, first, second)
-    supports = _supports(labels, weights)
-    boxes = _boxes(supports, count, factors.grid.origin) if boxes is None else boxes
-    for numbers, windows in _batches(factors, supports, boxes):
+    groups = _by_band_cell(factors, first, second)
+    labels = np.where(weights != 0, sets.labels, -1)
+    own = boxes_of(labels, count)
+    for numbers, windows in _batches(factors, own, sets.boxes):
         part = factors.select(*windows)
-        down, right = np.subtract(factors.grid.origin, part.grid.origin)
-        moved = [
-            _Support(own.rows + down, own.cols + right, own.weights)
-            for own in (supports[n] for n in numbers)
-        ]
-        for number, cell, sides in cells:
-            pairs = Pairs.create(part, cell, run, (sides.first, sides.second))
-            found = run(partial(_of_support, part, part.shares[number], cell, pairs), moved)
-            output[np.array(numbers)[:, None], sides.where] = np.array(found) * sides.scale
+        shift = np.repeat(np.subtract(factors.grid.origin, part.grid.origin), 2)
+        supports = [_support(labels, weights, n, own[n], shift) for n in numbers]
+        for group in groups:
+            layer = Layer.create(part, group.number, group.cell)
+            pairs = Pairs.create(part, layer, run, group.sides)
+            found = np.array(run(partial(_of_support, layer, pairs), supports))
+            output[np.array(numbers)[:, None], group.where] = found * group.scale
     if noise_variance is not None:
         inside = labels >= 0
-        for number, _, sides in cells:
-            power = (weights**2 * noise_variance[..., number])[inside]
-            kept = np.bincount(labels[inside], power, count)
-            output[:, sides.where] += kept[:, None] * (sides.noise * sides.scale)
+        for group in groups:
+            power = (weights**2 * noise_variance[..., group.number])[inside]
+            output[:, group.where] += group.kept(np.bincount(labels[inside], power, count))
     return output
 
 
-def _supports(labels: np.ndarray, weights: np.ndarray) -> dict[int, _Support]:
-    """Return the pixels with a weight, by support."""
-    rows, cols = np.nonzero((labels >= 0) & (weights != 0))
-    if not len(rows):
-        return {}
-    order = np.argsort(labels[rows, cols], kind="stable")
-    rows, cols = rows[order], cols[order]
-    numbers, starts = np.unique(labels[rows, cols], return_index=True)
-    return {
-        int(number): _Support(r, c, weights[r, c])
-        for number, r, c in zip(
-            numbers, np.split(rows, starts[1:]), np.split(cols, starts[1:]), strict=True
-        )
-    }
+_Support = tuple[slice, slice, np.ndarray]
+"""Rows and columns of a box, and weights (rows, cols) in it."""
 
 
-def _boxes(supports: dict[int, _Support], count: int, origin: tuple[int, int]) -> np.ndarray:
-    """Return (supports, 4) first row, end, first col, end in the whole scene."""
+def _support(
+    labels: np.ndarray, weights: np.ndarray, number: int, box: np.ndarray, shift: np.ndarray
+) -> _Support:
+    """Return a support, its box moved to another origin."""
+    here = np.s_[box[0] : box[1], box[2] : box[3]]
+    top, bottom, left, right = (box + shift).tolist()
+    own = np.where(labels[here] == number, weights[here], 0.0)
+    return slice(top, bottom), slice(left, right), own
+
+
+def _of_support(layer: Layer, pairs: Pairs, support: _Support) -> np.ndarray:
+    """Return (n,) covariances of one support."""
+    rows, cols, weights = support
+    return pairs.of_mean(*layer.over(rows, cols), weights)
+
+
+def boxes_of(labels: np.ndarray, count: int) -> np.ndarray:
+    """Return (supports, 4) first row, end, first col, end of labels (row, col); zero for none.
+
+    Examples
+    --------
+    >>> boxes_of(np.array([[-1, 1, 1], [-1, -1, 1]]), 2).tolist()
+    [[0, 0, 0, 0], [0, 2, 1, 3]]
+    """
     boxes = np.zeros((count, 4), dtype=np.int64)
-    for number, own in supports.items():
-        ends = [at + np.array([used.min(), used.max() + 1])
-                for at, used in zip(origin, (own.rows, own.cols), strict=True)]  # fmt: skip
-        boxes[number] = np.concatenate(ends)
+    for number, found in enumerate(ndimage.find_objects(labels + 1, count)):
+        if found is not None:
+            boxes[number] = [end for part in found for end in (part.start, part.stop)]
     return boxes
 
 
 def _batches(
-    factors: Factors, supports: dict[int, _Support], boxes: np.ndarray
+    factors: Factors, own: np.ndarray, boxes: np.ndarray | None
 ) -> Iterator[tuple[list[int], tuple[Span, Span]]]:
     """Yield supports that begin in the same block, and the windows over all that begin there."""
     axes = (factors.grid.rows, factors.grid.cols)
+    there = own[:, 1] > own[:, 0]
+    if boxes is None:
+        boxes = own + np.where(there[:, None], np.repeat(factors.grid.origin, 2), 0)
     keys = boxes[:, [0, 2]] // [batch_side(axis) for axis in axes]
-    there = np.zeros(len(boxes), dtype=bool)
-    there[list(supports)] = True
     for key in np.unique(keys[there], axis=0):
         # All supports that begin here, masked or not: what is masked must not change the bits.
         here = np.all(keys == key, axis=1) & (boxes[:, 1] > boxes[:, 0])
@@ -241,36 +232,6 @@ def batch_side(axis: Axis) -> int:
     return BLOCK * axis.size
 
 
-def _of_support(
-    factors: Factors, shares: np.ndarray, cell: Cell, pairs: Pairs, support: _Support
-) -> np.ndarray:
-    """Return (n,) covariances of one support."""
-    spans, within, inside = [], [], []
-    for axis, used in ((factors.grid.rows, support.rows), (factors.grid.cols, support.cols)):
-        spans.append(slice(*axis.windows_over(int(used.min()), int(used.max()) + 1)))
-        at = used - axis.starts[spans[-1], None]
-        inside.append((at >= 0) & (at < axis.size))
-        within.append(np.clip(at, 0, axis.size - 1))
-    # (rows, cols, pixels, ...) of the windows around; anywhere in a window that lacks the pixel.
-    rows, cols = (np.arange(span.start, span.stop) for span in spans)
-    i, j, r, c = rows[:, None, None], cols[None, :, None], within[0][:, None], within[1][None]
-    covers = inside[0][:, None] & inside[1][None]
-    windows = (spans[0], slice(0, shares.shape[1]), spans[1])
-    rank = pairs.influence.shape[3]
-    x = shares[i, :, j, r, c] * (covers * support.weights)[..., None]
-    u = factors.left[i, cell.windows, j, :rank, r, c] * covers[..., None, None]
-    x = x.transpose(0, 3, 1, 2).reshape(-1, len(support.rows))
-    u = u.transpose(0, 3, 1, 4, 2).reshape(len(x), rank, -1)
-    u *= pairs.influence[windows].reshape(len(x), rank, 1)
-    z = np.einsum("wrp,wp->wr", u, x)
-    p = np.einsum("wrp,wr->wp", u, z)
-    together, x_p = pairs.together(windows), x @ p.T
-    x_x = (x @ x.T - x_p - x_p.T)[together.first, together.second]
-    return pairs.covariance(
-        windows, z[..., None].astype(PRECISION), x_x[:, None], x_p.sum(axis=1)[:, None]
-    )[0]
-
-
 def region_terms(factors: Factors, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the error covariance of Σ_u weights_u · spectrum_u in whitened space.
 
@@ -288,43 +249,48 @@ def region_terms(factors: Factors, weights: np.ndarray) -> tuple[np.ndarray, np.
         is diag(share) + low_rank.
     """
     grid = factors.grid
-    rows, cols = (np.flatnonzero(weights.any(axis=axis)) for axis in (1, 0))
-    if not len(rows):
+    if not np.any(weights):
         return np.zeros(grid.bands.length), np.zeros((grid.bands.length,) * 2)
-    spans = [axis.windows_over(int(used[0]), int(used[-1]) + 1)
-             for axis, used in ((grid.rows, rows), (grid.cols, cols))]  # fmt: skip
-    part = factors.select(spans[0], spans[1])
+    rows, cols = ndimage.find_objects((weights != 0).astype(int))[0]
+    part = factors.select(
+        grid.rows.windows_over(rows.start, rows.stop), grid.cols.windows_over(cols.start, cols.stop)
+    )
     top, side = np.subtract(part.grid.origin, grid.origin)
     inside = weights[top : top + part.grid.rows.length, side : side + part.grid.cols.length]
     return _region(part, inside)
 
 
 def _region(factors: Factors, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return `region_terms` of factors that all take part."""
-    grid, cells = factors.grid, factors.grid.bands.cells()
-    v = factors.right * factors.influence[..., None]
+    """Return `region_terms` of factors that all take part.
+
+    Shares of windows differ between cells c of the band axis, so p and q_a have one for each; in
+    rᵀP_a P_b r' the cell of r goes with q_a and that of r' with q_b.
+    """
+    grid, n_bands = factors.grid, factors.grid.bands.length
     q, p = _passed_on(factors, weights)
-    share = np.repeat(np.einsum("chw,chw->c", p, p), np.diff(grid.bands.edges))
-    low_rank = np.zeros((grid.bands.length,) * 2)
-    on_bands = np.zeros((*v.shape[:4], grid.bands.length))
+    spread = np.zeros((*factors.right.shape[:4], n_bands))
     for k in range(grid.shape[2]):
-        on_bands[:, k, ..., grid.bands.slice(k)] = v[:, k]
-    for number, cell in enumerate(cells):
-        # Half of the sum: the other half is its transpose.
-        half = np.zeros_like(on_bands)
-        for i, j in np.ndindex(q.shape[0], q.shape[2]):
-            level = np.einsum("khw,chw->kc", q[i, :, j, number], p[(..., *grid.slices(i, j)[:2])])
-            half[i, :, j] = on_bands[i, :, j] * _by_band(grid.bands, level)[:, None]
-        for i in range(grid.shape[0]):
-            for pair in pair_products(q, v, grid, i):
-                a, b = pair.first, pair.second
-                level = _by_band(grid.bands, pair.pixels[:, number] / 2)
-                half[a] += level[:, None] * (pair.bands @ on_bands[b])
-                if pair.offset != (0, 0, 0):  # windows b and a
-                    level = _by_band(grid.bands, pair.pixels[..., number] / 2)
-                    half[b] += level[:, None] * (pair.bands.swapaxes(1, 2) @ on_bands[a])
-        flat = half.reshape(-1, grid.bands.length)
-        low_rank[cell.elements] = on_bands.reshape(flat.shape)[:, cell.elements].T @ flat
+        scale = factors.influence[:, k, ..., None]
+        spread[:, k, ..., grid.bands.slice(k)] = factors.right[:, k] * scale
+    v = spread.reshape(-1, *spread.shape[3:])
+    share, low_rank = _by_band(grid.bands, np.einsum("chw,chw->c", p, p)), np.zeros((n_bands,) * 2)
+    where = [grid.slices(i, j)[:2] for i, _, j in np.ndindex(*factors.left.shape[:3])]
+    groups = [piece for group in overlaps(grid) for piece in group.pieces(AT_ONCE)]
+    for number, cell in enumerate(grid.bands.cells()):
+        half = np.zeros_like(v)  # half of the sum: the other half is its transpose
+        for n, pixels in enumerate(where):
+            level = np.einsum("hw,chw->c", q[n, number], p[(..., *pixels)])
+            half[n] = v[n] * _by_band(grid.bands, level)
+        for group in groups:
+            a, b = group.first, group.second
+            # The windows lie on all bands here, so that they share what they share.
+            q_q, gram = group.pixels(q) / 2, v[a] @ v[b].swapaxes(1, 2)
+            half[a] += _by_band(grid.bands, q_q[:, number])[:, None] * (gram @ v[b])
+            if group.apart != (0, 0, 0):  # windows b and a
+                back = _by_band(grid.bands, q_q[..., number])[:, None]
+                half[b] += back * (gram.swapaxes(1, 2) @ v[a])
+        flat = half.reshape(-1, n_bands)
+        low_rank[cell.elements] = v.reshape(flat.shape)[:, cell.elements].T @ flat
     return share, low_rank + low_rank.T
 
 
@@ -334,20 +300,14 @@ def _by_band(axis: Axis, values: np.ndarray) -> np.ndarray:
 
 
 def _passed_on(factors: Factors, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return q_a of all windows (I, K, J, band cells, rows, cols), and p (band cells, row, col).
-
-    Shares of windows differ between band cells; they are zero where a window lacks a cell.
-    """
-    grid, cells = factors.grid, factors.grid.bands.cells()
-    shape = (*factors.left.shape[:3], len(cells), *factors.left.shape[4:])
-    q, p = np.zeros(shape), np.zeros((len(cells), *grid.cube_shape[:2]))
-    for number, cell in enumerate(cells):
-        for i, j in np.ndindex(shape[0], shape[2]):
-            where = grid.slices(i, j)[:2]
-            scale = factors.influence[i, cell.windows, j, :, None, None]
-            u = factors.left[i, cell.windows, j] * scale
-            x = factors.shares[number][i, :, j] * weights[where]
-            passed = np.einsum("krhw,kr->khw", u, np.einsum("krhw,khw->kr", u, x))
-            q[i, cell.windows, j, number] = x - passed
-            p[(number, *where)] += passed.sum(axis=0)
-    return q, p
+    """Return q_a (windows, band cells, rows, cols), and p (band cells, row, col)."""
+    grid, u = factors.grid, factors.left * factors.influence[..., None, None]
+    cells, *shape = factors.shares.shape
+    q, p = np.zeros((*shape[:3], cells, *shape[3:])), np.zeros((cells, *grid.cube_shape[:2]))
+    for i, k, j in np.ndindex(*shape[:3]):
+        where = (slice(None), *grid.slices(i, j)[:2])
+        x = factors.shares[:, i, k, j] * weights[where[1:]]
+        passed = np.einsum("rhw,cr->chw", u[i, k, j], np.einsum("rhw,chw->cr", u[i, k, j], x))
+        q[i, k, j] = x - passed
+        p[where] += passed
+    return q.reshape(-1, *q.shape[3:]), p

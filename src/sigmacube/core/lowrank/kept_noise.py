@@ -9,41 +9,22 @@ scene.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 import numpy as np
 
 from sigmacube.core.lowrank.factors import Factors
-from sigmacube.core.lowrank.pairs import PRECISION, pair_products
+from sigmacube.core.lowrank.pairs import PRECISION, Overlap, overlaps
 from sigmacube.core.parallel import ParallelMap
 from sigmacube.core.windows import Span, WindowGrid
 
-__all__ = ["NoiseCorrelation", "pool_noise_correlation", "sampled_regions"]
+__all__ = ["pool_noise_correlation", "sampled_regions"]
 
 SAMPLED_ROWS = 8
 # Windows side by side that noise is pooled over, along an axis.
 POOLED = 8
 
 
-@dataclass(frozen=True, eq=False)
-class NoiseCorrelation:
-    """Correlation of the pure-noise components of two windows, by their offset."""
-
-    table: np.ndarray
-    """(row offset, band offset, col offset) correlation; offsets in elements, absolute."""
-
-    def between(
-        self, grid: WindowGrid, rows: np.ndarray, bands: np.ndarray, cols: np.ndarray
-    ) -> np.ndarray:
-        """Return (w, w) correlations for windows at (w,) rows, band windows and columns."""
-        apart = []
-        for axis, windows in ((grid.rows, rows), (grid.bands, bands), (grid.cols, cols)):
-            start = axis.starts[windows]
-            apart.append(np.abs(start[:, None] - start))
-        return self.table[tuple(apart)]
-
-
-def pool_noise_correlation(parts: Iterable[Factors], run: ParallelMap) -> NoiseCorrelation:
+def pool_noise_correlation(parts: Iterable[Factors], run: ParallelMap) -> np.ndarray:
     """Pool ρ = Σ_shared N_a N_b / (shared elements · √(q_a q_b)) over pairs with equal offset.
 
     N = U D Vᵀ of the noise components alone, so Σ_shared N_a N_b is the sum over the elementwise
@@ -56,12 +37,17 @@ def pool_noise_correlation(parts: Iterable[Factors], run: ParallelMap) -> NoiseC
         Factors of some parts of the scene, see `sampled_regions`.
     run
         Parallel map.
+
+    Returns
+    -------
+    correlation
+        (row offset, band offset, col offset); offsets in elements, absolute.
     """
     sums = [_pair_powers(factors, run) for factors in parts]
     products, powers = (np.sum(arrays, axis=0) for arrays in zip(*sums, strict=True))
     table = np.divide(products, powers, out=np.zeros_like(products), where=powers > 0)
     table[0, 0, 0] = 1.0
-    return NoiseCorrelation(table)
+    return np.asarray(table)
 
 
 def sampled_regions(grid: WindowGrid) -> list[tuple[Span, Span]]:
@@ -83,34 +69,30 @@ def sampled_regions(grid: WindowGrid) -> list[tuple[Span, Span]]:
 
 def _pair_powers(factors: Factors, run: ParallelMap) -> tuple[np.ndarray, np.ndarray]:
     """Return Σ products of shared noise and Σ of what full correlation would give, by offset."""
-    grid = factors.grid
-    noise = (factors.singular_values * (1 - factors.is_signal))[..., None, None]
-    left = np.multiply(factors.left, noise, dtype=PRECISION)
-    right, amplitude = factors.right.astype(PRECISION), np.sqrt(factors.noise_power)
+    grid, rank = factors.grid, factors.left.shape[3]
+    noise = factors.singular_values * (1 - factors.is_signal)
+    left = np.multiply(factors.left, noise[..., None, None], dtype=PRECISION)
+    left = left.reshape(-1, rank, *left.shape[4:])
+    right = factors.right.astype(PRECISION).reshape(-1, rank, grid.bands.size)
+    amplitude = np.sqrt(factors.noise_power).ravel()
     products = np.zeros((grid.rows.size, grid.bands.size, grid.cols.size))
     powers = np.zeros_like(products)
+    # A sample of the rows of windows, each with the windows after it.
+    row = np.arange(len(left)) // (grid.shape[1] * grid.shape[2])
+    sampled = row % max(1, len(grid.rows) // SAMPLED_ROWS) == 0
 
-    def pool(i: int) -> list[tuple[tuple[int, ...], float, float]]:
-        found = []
-        for pair in pair_products(left, right, grid, i):
-            (_, k, cols), (below, other, beside) = pair.first, pair.second
-            apart = [
-                abs(int(axis.starts[b] - axis.starts[a]))
-                for axis, a, b in (
-                    (grid.rows, i, below),
-                    (grid.bands, k, other),
-                    (grid.cols, cols.start, beside.start),
-                )
-            ]
-            shared = np.prod(np.subtract(products.shape, apart))
-            product = float(np.sum(pair.pixels * pair.bands, dtype=np.float64))
-            power = float(shared * np.vdot(amplitude[pair.first], amplitude[pair.second]))
-            found.append((tuple(apart), product, power))
-        return found
+    groups = [
+        Overlap(group.first[pick], group.second[pick], group.apart)
+        for group in overlaps(grid)
+        if np.any(pick := sampled[group.first])
+    ]
 
-    stride = max(1, len(grid.rows) // SAMPLED_ROWS)
-    for row in run(pool, range(0, len(grid.rows), stride)):
-        for where, product, power in row:
-            products[where] += product
-            powers[where] += power
+    def pool(group: Overlap) -> tuple[float, float]:
+        product = np.sum(group.pixels(left) * group.bands(right), dtype=np.float64)
+        return float(product), float(np.vdot(amplitude[group.first], amplitude[group.second]))
+
+    for group, (product, power) in zip(groups, run(pool, groups), strict=True):
+        apart = tuple(abs(distance) for distance in group.apart)
+        products[apart] += product
+        powers[apart] += power * np.prod(np.subtract(products.shape, apart))
     return products, powers

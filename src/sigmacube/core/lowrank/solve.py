@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 
-from sigmacube.core.lowrank.solvers import PatchSolution, Solver, SvdSolver, traits_of
+from sigmacube.core.lowrank.factors import Factors, Kept, Window
+from sigmacube.core.lowrank.solvers.base import PatchSolution, Solver, traits_of
 from sigmacube.core.lowrank.solvers.m_estimate import fill_bands
 from sigmacube.core.parallel import ParallelMap
-from sigmacube.core.windows import Axis, WindowGrid
+from sigmacube.core.whitening import Noise
+from sigmacube.core.windows import WindowGrid
 
-__all__ = ["SolvedWindows", "solve_windows", "spectral_energy"]
+__all__ = ["solve_windows"]
 
 # Filling missing values around a solver that knows nothing of them: how often at most, and the
 # root mean square change, in noise std, at which they stay.
@@ -21,25 +22,19 @@ MAX_FILLS = 50
 FILL_TOLERANCE = 2e-3
 
 
-@dataclass(frozen=True, eq=False)
-class SolvedWindows:
-    """Solutions of all windows."""
-
-    solutions: list[list[list[PatchSolution]]]
-    """[window row][band window][window col]."""
-    n_valid: np.ndarray
-    """(window rows, window cols) pixels that are not masked."""
-
-
 def solve_windows(
     white: np.ndarray,
     valid: np.ndarray,
     grid: WindowGrid,
+    noise: Noise,
     solver: Solver,
     run: ParallelMap,
     progress: Callable[[int, int], None] | None = None,
     missing: np.ndarray | None = None,
-) -> SolvedWindows:
+    *,
+    finite_noise: bool = True,
+    weighting: str = "precision",
+) -> Factors:
     """Solve every window of a whitened cube.
 
     Parameters
@@ -50,6 +45,8 @@ def solve_windows(
         (row, col) True for pixels that are not masked.
     grid
         The windows.
+    noise
+        What the cube was whitened by.
     solver
         Called with one patch (pixels, bands); masked pixels leave it beforehand.
     run
@@ -58,33 +55,58 @@ def solve_windows(
         Called as ``progress(done, total)``, in windows.
     missing
         (row, col, band) True for missing values of valid pixels, or None.
+    finite_noise, weighting
+        As in `Factors`.
     """
-    n_cols = grid.shape[1]
-    per_row = n_cols * grid.shape[2]
-    total = grid.shape[0] * per_row
+    n_rows, n_cols, n_layers = grid.shape
 
     def solve_row(i: int) -> list[list[PatchSolution]]:
-        if isinstance(solver, SvdSolver) and _grams_pay(grid):
-            return [_row_by_grams(white, valid, missing, grid, solver, i)]
         return [
             [_solve_patch(white, valid, missing, grid, solver, (i, j, k)) for j in range(n_cols)]
-            for k in range(grid.shape[2])
+            for k in range(n_layers)
         ]
 
-    def report(n_rows: int) -> None:
+    def report(done: int) -> None:
         if progress is not None:
-            progress(n_rows * per_row, total)
+            progress(done * n_cols * n_layers, n_rows * n_cols * n_layers)
 
-    solutions = run(solve_row, range(grid.shape[0]), done=report)
-    counts = [[int(np.count_nonzero(valid[grid.slices(i, j)[:2]])) for j in range(grid.shape[1])]
-              for i in range(grid.shape[0])]  # fmt: skip
-    return SolvedWindows(solutions, np.array(counts))
+    solutions = run(solve_row, range(n_rows), done=report)
+    counts = [[int(np.count_nonzero(valid[grid.slices(i, j)[:2]])) for j in range(n_cols)]
+              for i in range(n_rows)]  # fmt: skip
+    spectra = [white[..., grid.bands.slice(k)] for k in range(n_layers)]
+    energy = np.stack([np.einsum("rcv,rcv->rc", part, part) for part in spectra], axis=-1)
+    left, right, values, residual, kept = _stacked(solutions, grid, noise)
+    return Factors(
+        grid, noise, left, right, values, residual, energy, np.array(counts), finite_noise,
+        weighting, kept=kept,
+    )  # fmt: skip
 
 
-def _grams_pay(grid: WindowGrid) -> bool:
-    """Tell whether the bands × bands Gram matrix is the smaller one, and of all bands."""
+def _stacked(
+    solutions: list[list[list[PatchSolution]]], grid: WindowGrid, noise: Noise
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[Window, Kept]]:
+    """Return U, V, d and residual of all windows, and what they rest on, see `Factors`.
+
+    Solutions are given as [window row][band window][window col].
+    """
     rows, cols, bands = grid.window
-    return len(grid.bands) == 1 and rows * cols >= bands
+    shape = (grid.shape[0], grid.shape[2], grid.shape[1])
+    kept: dict[Window, Kept] = {}
+    most = max(1, *(s.rank for row in solutions for line in row for s in line))
+    left, right = np.zeros((*shape, most, rows, cols)), np.zeros((*shape, most, bands))
+    values, residual = np.zeros((*shape, most)), np.empty(shape)
+    for i, k, j in np.ndindex(shape):
+        solution = solutions[i][k][j]
+        r, own = solution.rank, Kept.of(solution)
+        left[i, k, j, :r] = solution.left.T.reshape(r, rows, cols)
+        right[i, k, j, :r] = solution.right.T
+        values[i, k, j, :r] = solution.singular_values
+        residual[i, k, j] = solution.residual
+        if own is not None:
+            kept[i, k, j] = own
+            if noise.is_diagonal:
+                right[i, k, j][:, ~own.known_bands()] = 0
+    return left, right, values, residual, kept
 
 
 def _solve_patch(
@@ -170,52 +192,3 @@ def check_solution(solution: PatchSolution, patch: np.ndarray) -> PatchSolution:
     if np.isnan(solution.residual):
         return replace(solution, residual=float(np.sum((patch - solution.estimate) ** 2)))
     return solution
-
-
-def _row_by_grams(
-    white: np.ndarray,
-    valid: np.ndarray,
-    missing: np.ndarray | None,
-    grid: WindowGrid,
-    solver: SvdSolver,
-    i: int,
-) -> list[PatchSolution]:
-    """Solve one row of windows from Gram matrices that neighbours share."""
-    rows = grid.slices(i, 0)[0]
-    line = []
-    for j, gram in enumerate(_grams_along(white[rows], grid.cols)):
-        cols = grid.slices(i, j)[1]
-        if missing is not None and missing[rows, cols].any():
-            line.append(_solve_patch(white, valid, missing, grid, solver, (i, j, 0)))
-        else:
-            n_valid = int(np.count_nonzero(valid[rows, cols]))
-            line.append(solver.from_gram(white[rows, cols], gram, n_valid))
-    return line
-
-
-def _grams_along(strip: np.ndarray, axis: Axis) -> Iterator[np.ndarray]:
-    """Yield patchᵀ patch of the windows along a strip (rows, cols, bands).
-
-    Windows overlap, so the matrix of each cell is computed once and added to all that cover it.
-    """
-    held: deque[tuple[int, np.ndarray]] = deque()
-    cells = iter(axis.cells())
-    for start in axis.starts.tolist():
-        while held and held[0][0] < start:
-            held.popleft()
-        while not held or held[-1][0] < start + axis.size - 1:
-            cell = next(cells)
-            part = strip[:, cell.elements].reshape(-1, strip.shape[2])
-            # Of one and the same array NumPy would compute a triangle and mirror it, which takes
-            # twice as long.
-            held.append((cell.elements.stop - 1, part.T @ part.copy()))
-        total = held[0][1].copy()
-        for _, gram in list(held)[1:]:
-            total += gram
-        yield total
-
-
-def spectral_energy(white: np.ndarray, grid: WindowGrid) -> np.ndarray:
-    """Return (rows, cols, band windows) the sum of squares of every spectrum."""
-    parts = (white[..., s : s + grid.bands.size] for s in grid.bands.starts)
-    return np.stack([np.einsum("rcv,rcv->rc", part, part) for part in parts], axis=-1)

@@ -16,7 +16,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from sigmacube.core.lowrank.errors import LowRankErrors, mean_gap_factor
+from sigmacube.core.errors_in_units import mean_gap_factor
+from sigmacube.core.lowrank.errors import LowRankErrors, WindowErrors
 from sigmacube.core.lowrank.factors import Factors
 from sigmacube.core.stored import ArraySpec, ModelArrays
 from sigmacube.core.whitening import Noise
@@ -278,9 +279,9 @@ class StoredFactors:
             self._floats(name, pixels) for name in ("noise_variance", "pixel_scale", "inflation")
         )
         return LowRankErrors(
-            factors, variance, self.bands, self.n_bands, scale,
-            self._floats("band_scale", (slice(None),)), gaps,
-            None if is_whole else self._mean_gap_factor,
+            WindowErrors(factors, variance), factors.noise, self.bands, self.n_bands, scale,
+            self._floats("band_scale", (slice(None),)), gap_factor=gaps,
+            mean_gap_factor=None if is_whole else self._mean_gap_factor,
         )  # fmt: skip
 
     def _floats(self, name: str, key: tuple[slice, ...]) -> np.ndarray | None:

@@ -8,8 +8,9 @@ from typing import Protocol
 import numpy as np
 
 from sigmacube.core.card import Card, spread_of
+from sigmacube.core.tables import SOLVERS, load
 
-__all__ = ["PatchSolution", "Solver", "Traits", "traits_of"]
+__all__ = ["PatchSolution", "Solver", "Traits", "make_solver", "traits_of"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,3 +121,27 @@ def traits_of(solver: Solver) -> Traits:
         **{name: bool(getattr(solver, name)) for name in Traits.__dataclass_fields__
            if hasattr(solver, name)}
     )  # fmt: skip
+
+
+def make_solver(solver: str | Solver, rank: int | str = "auto") -> Solver:
+    """Return the solver of a name with a rank; one that is given already as it is.
+
+    Parameters
+    ----------
+    solver
+        A row of `SOLVERS`, or a callable that takes one patch and returns a `PatchSolution`.
+    rank
+        ``"auto"`` or a number of components.
+
+    Examples
+    --------
+    >>> make_solver("svd", 3)
+    SvdSolver(rank=3)
+    """
+    if callable(solver):
+        return solver
+    if solver not in SOLVERS:
+        choices = ", ".join(repr(name) for name in SOLVERS)
+        raise ValueError(f"Invalid solver {solver!r}. It must be one of {choices}.")
+    made: Solver = load(SOLVERS[solver])(rank)
+    return made

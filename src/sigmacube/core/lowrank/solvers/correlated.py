@@ -12,12 +12,12 @@ from functools import cached_property
 
 import numpy as np
 
-from sigmacube.core.lowrank.solvers.base import PatchSolution, Solver
+from sigmacube.core.lowrank.solvers.base import PatchSolution, Solver, traits_of
 from sigmacube.core.lowrank.solvers.m_estimate import fill_bands
 from sigmacube.core.lowrank.solvers.svd import SvdSolver
 from sigmacube.core.whitening import Noise
 
-__all__ = ["CorrelatedSolver"]
+__all__ = ["CorrelatedSolver", "fit_for_noise"]
 
 MAX_FILLS = 200
 TOLERANCE = 2e-3
@@ -109,3 +109,26 @@ class CorrelatedSolver:
             level=float(1 / np.sqrt(share)),
             loss=np.einsum("nv,nv->n", left_over, left_over),
         )
+
+
+def fit_for_noise(solver: Solver, rank: int | str, noise: Noise, *, incomplete: bool) -> Solver:
+    """Return the solver as it is, or made fit for noise that is correlated between bands.
+
+    Parameters
+    ----------
+    solver
+        Solver of patches of unit noise.
+    rank
+        As for `make_solver`.
+    noise
+        Noise of the bands.
+    incomplete
+        Whether values are missing.
+    """
+    aside = traits_of(solver).sets_aside
+    if noise.is_diagonal or not (incomplete or aside):
+        return solver
+    if aside:
+        return CorrelatedSolver(noise, fit=SvdSolver(rank), select=solver)
+    start = SvdSolver(solver.rank) if isinstance(solver, SvdSolver) else None
+    return CorrelatedSolver(noise, fit=solver, start=start)

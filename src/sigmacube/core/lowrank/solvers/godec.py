@@ -7,15 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from sigmacube.core.lowrank.solvers.base import PatchSolution
-from sigmacube.core.lowrank.solvers.low_rank import working_precision
-from sigmacube.core.lowrank.solvers.m_estimate import (
-    Influence,
-    Observed,
-    density_at,
-    iterate,
-    settle,
-    to_solution,
-)
+from sigmacube.core.lowrank.solvers.low_rank import Influence, Observed, iterate, working_precision
+from sigmacube.core.lowrank.solvers.m_estimate import density_at, settle, to_solution
 from sigmacube.core.lowrank.solvers.ssgodec import soft_influence
 
 __all__ = ["GoDecSolver"]

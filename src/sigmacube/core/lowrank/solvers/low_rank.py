@@ -1,24 +1,51 @@
-"""What the iterative solvers share: a low-rank matrix, kept by its factors and moved by steps."""
+"""What the iterative solvers share: a low-rank matrix, kept by its factors and moved by steps.
+
+An influence function ψ bounds what a residual may do. L is low-rank and solves
+"the low-rank part of L + ψ(Y − L) is L"; the iteration is L ← low-rank part of L + ψ(Y − L)/q with
+q the mean slope of ψ, the Newton step of the average element. With ψ(r) = r it is least squares on
+the values that are there.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
-from sigmacube.core.lowrank.eigen import is_below, leading_eigenpairs
-from sigmacube.core.rank import count_signal, noise_edge
+from sigmacube.core.rank import count_signal, is_below, leading_eigenpairs, noise_edge
 
-__all__ = ["GRAM_RESOLUTION", "LowRank", "rms", "working_precision"]
+__all__ = [
+    "Influence",
+    "LowRank",
+    "MEstimate",
+    "Observed",
+    "components",
+    "correction",
+    "full_influence",
+    "iterate",
+    "resolves",
+    "rms",
+    "working_precision",
+]
+
+Influence = Callable[[np.ndarray], tuple[np.ndarray, float]]
+"""Takes residuals (zero where missing); returns ψ of them and its mean slope."""
+
 
 # Largest value, in units of the noise, that single precision holds to 1e-4 of the noise.
 SINGLE_PRECISION_RANGE = 1500.0
 # The square of the noise edge, relative to the sum of all squares, below which a float64 Gram
 # matrix no longer resolves the noise floor and the patch itself is decomposed.
 GRAM_RESOLUTION = 1e-11
-# Components computed at first where the rank is not known.
-FIRST_COMPONENTS = 16
+MAX_STEPS = 100
+# Slopes below this share make steps so long that they may not settle.
+SMALLEST_SLOPE = 0.2
+# Steps that have become longer by this factor do not settle either: where most values are missing,
+# that of the average element is too long for a pixel that has all of its own. They are halved,
+# down to ψ itself.
+GROWING = 2.0
 POWER_STEPS = 4
 # Columns and steps of the block iteration that looks for further components.
 BLOCK = 8
@@ -53,7 +80,7 @@ class LowRank:
     @classmethod
     def leading(cls, patch: np.ndarray, rank: int) -> LowRank:
         """Return the ``rank`` leading components of a patch."""
-        vectors = _pairs(patch, count=min(rank, *patch.shape))[1].astype(patch.dtype)
+        vectors = components(patch, count=min(rank, *patch.shape))[1].astype(patch.dtype)
         return cls(patch @ vectors, vectors)
 
     @classmethod
@@ -69,15 +96,13 @@ class LowRank:
         floor
             Level that the noise does not fall below.
         """
-        energy = float(np.vdot(patch, patch))
-        most = min(patch.shape)
-        count = min(FIRST_COMPONENTS, most)
-        while True:
-            values, vectors = _pairs(patch, count=count)
-            rank = _rank_above_own_noise(np.sqrt(np.maximum(values, 0)), energy, patch.shape, floor)
-            if rank < count or count == most:
-                break
-            count = min(4 * count, most)
+        values, vectors = components(patch, count=min(patch.shape))
+        energy, (n, p), rank, found = float(np.vdot(patch, patch)), patch.shape, -1, 0
+        while found > rank:
+            rank = found
+            left_over = max(energy - float(np.sum(values[:rank] ** 2)), 0.0)
+            level = max(math.sqrt(left_over / max((n - rank) * (p - rank), 1)), floor)
+            found = count_signal(values, level * noise_edge(n, p))
         right = vectors[:, :rank].astype(patch.dtype)
         return cls(patch @ right, right)
 
@@ -141,6 +166,81 @@ class LowRank:
         return left[:, real], values[real], (right @ rotation.T)[:, real]
 
 
+@dataclass(frozen=True, eq=False)
+class Observed:
+    """A patch in working precision, with what is missing in it."""
+
+    values: np.ndarray
+    """(pixels, bands)."""
+    present: np.ndarray | None
+    """(pixels, bands) one where a value is there, zero where it is missing; None is all ones."""
+    share: float
+    """Share of the values that are there."""
+
+    @classmethod
+    def create(cls, values: np.ndarray, missing: np.ndarray | None) -> Observed:
+        """Note what is missing in a patch."""
+        if missing is None:
+            return cls(values, None, 1.0)
+        present = np.subtract(1, missing, dtype=values.dtype)
+        return cls(values, present, 1 - np.count_nonzero(missing) / missing.size)
+
+    def residual(self, matrix: np.ndarray) -> np.ndarray:
+        """Return Y − L, zero where values are missing."""
+        residual = self.values - matrix
+        if self.present is not None:
+            residual *= self.present
+        return residual
+
+
+@dataclass(frozen=True, eq=False)
+class MEstimate:
+    """State of the iteration."""
+
+    low: LowRank
+    matrix: np.ndarray
+    """L."""
+    change: float = np.inf
+    """Root mean square of the last step, in noise std."""
+
+
+def iterate(
+    data: Observed,
+    start: LowRank,
+    influence: Influence,
+    tolerance: float,
+    max_steps: int = MAX_STEPS,
+) -> MEstimate:
+    """Iterate with a fixed rank until a step moves L by less than ``tolerance`` noise std."""
+    low, matrix, least, longest = start, start.matrix(), np.inf, 1 / SMALLEST_SLOPE
+    for _ in range(max_steps):
+        low = low.step(correction(data, matrix, influence, longest))
+        moved = low.matrix()
+        change = rms(np.subtract(moved, matrix, out=matrix))
+        matrix = moved
+        if change <= tolerance:
+            break
+        if change > GROWING * least:
+            least, longest = change, max(longest / 2, 1.0)
+        least = min(least, change)
+    return MEstimate(low, matrix, change)
+
+
+def correction(
+    data: Observed, matrix: np.ndarray, influence: Influence, longest: float = 1 / SMALLEST_SLOPE
+) -> np.ndarray:
+    """Return ψ(Y − L)/q, zero where values are missing, with 1/q no more than ``longest``."""
+    bounded, slope = influence(data.residual(matrix))
+    slope -= 1 - data.share  # missing values have residual zero, where the slope is one
+    bounded *= min(1 / max(slope, SMALLEST_SLOPE), longest)  # longer ones may not settle
+    return bounded
+
+
+def full_influence(residual: np.ndarray) -> tuple[np.ndarray, float]:
+    """Let every residual count in full: least squares."""
+    return residual, 1.0
+
+
 def _find_above(matrix: np.ndarray, edge: float) -> np.ndarray:
     """Return right vectors of components clearly above an edge, by a short block iteration."""
     size = min(BLOCK, *matrix.shape)
@@ -179,29 +279,46 @@ def _drop_below(low: LowRank, edge: float) -> LowRank:
     return LowRank(left[:, keep] * values[keep], low.right @ rotation[keep].T)
 
 
-def _rank_above_own_noise(
-    values: np.ndarray, energy: float, shape: tuple[int, int], floor: float
-) -> int:
-    """Return how many singular values exceed the edge of the noise that they leave."""
-    n, p = shape
-    rank = 0
-    while True:
-        left_over = max(energy - float(np.sum(values[:rank] ** 2)), 0.0)
-        level = max(math.sqrt(left_over / max((n - rank) * (p - rank), 1)), floor)
-        found = count_signal(values, level * noise_edge(n, p))
-        if found <= rank:
-            return rank
-        rank = found
+def components(
+    patch: np.ndarray, *, floor: float | None = None, count: int | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return singular values d of a patch, descending, and its right vectors (bands, rank).
 
+    By its Gram matrix, or by the patch itself where the Gram matrix would lose the noise floor.
 
-def _pairs(patch: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the largest squared singular values and their right vectors."""
+    Parameters
+    ----------
+    patch
+        (pixels, bands).
+    floor
+        Values must exceed this. Give either ``floor`` or ``count``.
+    count
+        How many at most; fewer where the patch has a lower rank.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> components(np.diag([2.0, 5.0]), count=1)[0]
+    array([5.])
+    """
     double = patch.astype(np.float64, copy=False)
     gram = double.T @ double
-    if noise_edge(*patch.shape) ** 2 >= GRAM_RESOLUTION * float(np.trace(gram)):
-        return leading_eigenpairs(gram, count=count)
-    _, values, right = np.linalg.svd(double, full_matrices=False)
-    return values[:count] ** 2, right[:count].T
+    if resolves(float(np.trace(gram)), patch.shape):
+        above = None if floor is None else floor**2
+        values, vectors = leading_eigenpairs(gram, floor=above, count=count)
+        values, tiny = np.sqrt(np.maximum(values, 0)), 1e-7
+    else:
+        _, values, rows = np.linalg.svd(double, full_matrices=False)
+        values, vectors, tiny = values[:count], rows[:count].T, 1e-14
+        if floor is not None:
+            values, vectors = values[values > floor], vectors[:, values > floor]
+    real = values > tiny * values.max(initial=0.0)  # a patch of lower rank than asked for
+    return values[real], vectors[:, real]
+
+
+def resolves(energy: float, shape: tuple[int, ...]) -> bool:
+    """Tell whether a Gram matrix in double precision holds the noise of a patch of unit noise."""
+    return energy > 0 and noise_edge(shape[0], shape[1]) ** 2 >= GRAM_RESOLUTION * energy
 
 
 def working_precision(patch: np.ndarray) -> np.ndarray:

@@ -1,52 +1,34 @@
-"""Low-rank M-estimation: the iteration that the robust solvers differ in by one function.
+"""Low-rank M-estimation: where it starts, how its rank grows, and the variance of what it gives.
 
-An influence function ψ bounds what a residual may do. L is low-rank and solves
-"the low-rank part of L + ψ(Y − L) is L"; the iteration is L ← low-rank part of L + ψ(Y − L)/q with
-q the mean slope of ψ, the Newton step of the average element.
+The robust solvers differ in the influence function ψ alone; `low_rank.iterate` is the iteration.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-
 import numpy as np
 
 from sigmacube.core.lowrank.solvers.base import PatchSolution
-from sigmacube.core.lowrank.solvers.low_rank import LowRank, rms
+from sigmacube.core.lowrank.solvers.low_rank import (
+    SMALLEST_SLOPE,
+    Influence,
+    LowRank,
+    MEstimate,
+    Observed,
+    correction,
+    iterate,
+    rms,
+)
 from sigmacube.core.lowrank.solvers.weighted import alternate
 from sigmacube.core.rank import noise_edge
 
-__all__ = [
-    "Influence",
-    "MEstimate",
-    "Observed",
-    "correction",
-    "density_at",
-    "fill_bands",
-    "full_influence",
-    "grown",
-    "iterate",
-    "settle",
-    "to_solution",
-]
+__all__ = ["density_at", "fill_bands", "grown", "settle", "to_solution"]
 
-Influence = Callable[[np.ndarray], tuple[np.ndarray, float]]
-"""Takes residuals (zero where missing); returns ψ of them and its mean slope."""
-
-MAX_STEPS = 100
 # While the rank still grows: steps in between at most, the change at which L is near enough, and
 # rounds of growth at most.
 STEPS_PER_ROUND = 15
 NEAR = 0.1
 MAX_REWEIGHTS = 30
 MAX_RANK_ROUNDS = 25
-# Slopes below this share make steps so long that they may not settle.
-SMALLEST_SLOPE = 0.2
-# Steps that have become longer by this factor do not settle either: where most values are missing,
-# that of the average element is too long for a pixel that has all of its own. They are halved,
-# down to ψ itself.
-GROWING = 2.0
 # An estimate so many times larger than all values has run away into what is missing.
 RUN_AWAY = 10.0
 # A clipped residual is not Gaussian and its noise level is estimated: a little above the edge.
@@ -54,66 +36,6 @@ EDGE_MARGIN = 1.01
 FENCE = 1.5
 # Residuals count as at most this in the loss of a pixel, which windows are compared by.
 LOSS_BOUND = 3.0
-
-
-@dataclass(frozen=True, eq=False)
-class Observed:
-    """A patch in working precision, with what is missing in it."""
-
-    values: np.ndarray
-    """(pixels, bands)."""
-    present: np.ndarray | None
-    """(pixels, bands) one where a value is there, zero where it is missing; None is all ones."""
-    share: float
-    """Share of the values that are there."""
-
-    @classmethod
-    def create(cls, values: np.ndarray, missing: np.ndarray | None) -> Observed:
-        """Note what is missing in a patch."""
-        if missing is None:
-            return cls(values, None, 1.0)
-        present = np.subtract(1, missing, dtype=values.dtype)
-        return cls(values, present, 1 - np.count_nonzero(missing) / missing.size)
-
-    def residual(self, matrix: np.ndarray) -> np.ndarray:
-        """Return Y − L, zero where values are missing."""
-        residual = self.values - matrix
-        if self.present is not None:
-            residual *= self.present
-        return residual
-
-
-@dataclass(frozen=True, eq=False)
-class MEstimate:
-    """State of the iteration."""
-
-    low: LowRank
-    matrix: np.ndarray
-    """L."""
-    change: float = np.inf
-    """Root mean square of the last step, in noise std."""
-
-
-def iterate(
-    data: Observed,
-    start: LowRank,
-    influence: Influence,
-    tolerance: float,
-    max_steps: int = MAX_STEPS,
-) -> MEstimate:
-    """Iterate with a fixed rank until a step moves L by less than ``tolerance`` noise std."""
-    low, matrix, least, longest = start, start.matrix(), np.inf, 1 / SMALLEST_SLOPE
-    for _ in range(max_steps):
-        low = low.step(correction(data, matrix, influence, longest))
-        moved = low.matrix()
-        change = rms(np.subtract(moved, matrix, out=matrix))
-        matrix = moved
-        if change <= tolerance:
-            break
-        if change > GROWING * least:
-            least, longest = change, max(longest / 2, 1.0)
-        least = min(least, change)
-    return MEstimate(low, matrix, change)
 
 
 def reweight(data: Observed, state: MEstimate, influence: Influence) -> MEstimate:
@@ -134,16 +56,6 @@ def reweight(data: Observed, state: MEstimate, influence: Influence) -> MEstimat
         if state.change <= NEAR:
             break
     return state
-
-
-def correction(
-    data: Observed, matrix: np.ndarray, influence: Influence, longest: float = 1 / SMALLEST_SLOPE
-) -> np.ndarray:
-    """Return ψ(Y − L)/q, zero where values are missing, with 1/q no more than ``longest``."""
-    bounded, slope = influence(data.residual(matrix))
-    slope -= 1 - data.share  # missing values have residual zero, where the slope is one
-    bounded *= min(1 / max(slope, SMALLEST_SLOPE), longest)  # longer ones may not settle
-    return bounded
 
 
 def settle(
@@ -191,11 +103,6 @@ def held(data: Observed, state: MEstimate, tolerance: float) -> MEstimate:
     start = LowRank.leading(fence_bands(data), state.low.rank)
     low = alternate(data.values, data.present, start, tolerance)
     return MEstimate(low, low.matrix())
-
-
-def full_influence(residual: np.ndarray) -> tuple[np.ndarray, float]:
-    """Let every residual count in full: least squares."""
-    return residual, 1.0
 
 
 def grown(

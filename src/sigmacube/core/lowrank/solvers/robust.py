@@ -8,18 +8,16 @@ from dataclasses import dataclass
 import numpy as np
 
 from sigmacube.core.lowrank.solvers.base import PatchSolution
-from sigmacube.core.lowrank.solvers.low_rank import rms, working_precision
-from sigmacube.core.lowrank.solvers.m_estimate import (
+from sigmacube.core.lowrank.solvers.low_rank import (
     MEstimate,
     Observed,
     correction,
-    density_at,
     full_influence,
-    grown,
     iterate,
-    settle,
-    to_solution,
+    rms,
+    working_precision,
 )
+from sigmacube.core.lowrank.solvers.m_estimate import density_at, grown, settle, to_solution
 from sigmacube.core.lowrank.solvers.repeated import Repeats
 from sigmacube.core.lowrank.solvers.ssgodec import soft_influence
 from sigmacube.core.lowrank.solvers.weighted import alternate

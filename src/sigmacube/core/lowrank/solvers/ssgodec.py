@@ -8,14 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from sigmacube.core.lowrank.solvers.base import PatchSolution
-from sigmacube.core.lowrank.solvers.low_rank import LowRank, working_precision
-from sigmacube.core.lowrank.solvers.m_estimate import (
-    Influence,
-    Observed,
-    fill_bands,
-    settle,
-    to_solution,
-)
+from sigmacube.core.lowrank.solvers.low_rank import Influence, LowRank, Observed, working_precision
+from sigmacube.core.lowrank.solvers.m_estimate import fill_bands, settle, to_solution
 
 __all__ = ["SemiSoftGoDecSolver", "soft_influence"]
 

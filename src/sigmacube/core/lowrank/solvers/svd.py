@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
-from sigmacube.core.lowrank.eigen import leading_eigenpairs
 from sigmacube.core.lowrank.solvers.base import PatchSolution
-from sigmacube.core.lowrank.solvers.low_rank import GRAM_RESOLUTION, working_precision
-from sigmacube.core.lowrank.solvers.m_estimate import Observed, full_influence, settle, to_solution
+from sigmacube.core.lowrank.solvers.low_rank import (
+    Observed,
+    components,
+    full_influence,
+    resolves,
+    working_precision,
+)
+from sigmacube.core.lowrank.solvers.m_estimate import settle, to_solution
 from sigmacube.core.lowrank.solvers.weighted import alternate
-from sigmacube.core.rank import count_signal, noise_edge
+from sigmacube.core.rank import noise_edge
 
 __all__ = ["SvdSolver"]
 
@@ -59,41 +65,20 @@ class SvdSolver:
         """
         if missing is not None:
             return self._incomplete(patch, missing)
-        if patch.shape[0] >= patch.shape[1]:
-            return self.from_gram(patch, patch.T @ patch, len(patch))
-        energy, edge = float(np.vdot(patch, patch)), noise_edge(*patch.shape)
-        if energy == 0.0 or edge**2 < GRAM_RESOLUTION * energy:
-            return self._by_patch(patch, edge)
-        values, left = self._leading(patch @ patch.T, edge)
-        right = patch.T @ (left / np.sqrt(values))
-        return PatchSolution(left, np.sqrt(values), right, energy - float(values.sum()))
-
-    def from_gram(self, patch: np.ndarray, gram: np.ndarray, n_valid: int) -> PatchSolution:
-        """Solve a patch of no fewer pixels than bands from its Gram matrix.
-
-        Parameters
-        ----------
-        patch
-            The patch (..., bands), or an image of it; masked pixels are rows of zeros.
-        gram
-            (bands, bands) patchᵀ patch, parts of which neighbouring windows share.
-        n_valid
-            How many pixels are not masked.
-        """
-        edge, energy = noise_edge(n_valid, len(gram)), float(np.trace(gram))
-        if energy == 0.0 or edge**2 < GRAM_RESOLUTION * energy:
-            return self._by_patch(patch.reshape(-1, len(gram)), edge)
-        values, right = self._leading(gram, edge)
-        d = np.sqrt(values)
-        left = np.matmul(patch, right / d).reshape(patch.size // len(right), len(d))
-        return PatchSolution(left, d, right, max(energy - float(values.sum()), 0.0))
-
-    def _leading(self, gram: np.ndarray, edge: float) -> tuple[np.ndarray, np.ndarray]:
-        if self.rank == "auto":
-            return leading_eigenpairs(gram, floor=edge**2)
-        values, vectors = leading_eigenpairs(gram, count=min(int(self.rank), len(gram)))
-        real = values > 1e-14 * values[0]  # a patch of lower rank than asked for
-        return values[real], vectors[:, real]
+        (n, p), energy = patch.shape, float(np.vdot(patch, patch))
+        wanted: dict[str, Any] = {"floor": noise_edge(n, p)}
+        if self.rank != "auto":
+            wanted = {"count": min(int(self.rank), n, p)}
+        # The rest of the squares, unless rounding would drown it: then it is summed by itself.
+        precise = energy == 0 or resolves(energy, patch.shape)
+        if n >= p:
+            d, right = components(patch, **wanted)
+            left = patch @ (right / d)
+        else:  # the smaller of the two Gram matrices
+            d, left = components(patch.T, **wanted)
+            right = patch.T @ (left / d)
+        residual = max(energy - float(np.sum(d**2)), 0.0) if precise else np.nan
+        return PatchSolution(left, d, right, residual)
 
     def _incomplete(self, patch: np.ndarray, missing: np.ndarray) -> PatchSolution:
         work, kept = working_precision(patch), ~missing
@@ -103,12 +88,3 @@ class SvdSolver:
         solution = to_solution(patch, missing, low, kept, 0.0, 1.0, bound=np.inf)
         share = np.count_nonzero(kept) / kept.size
         return replace(solution, sandwich=1.0, level=float(1 / np.sqrt(share)))
-
-    def _by_patch(self, patch: np.ndarray, edge: float) -> PatchSolution:
-        if not patch.any():
-            none = np.empty((len(patch), 0)), np.empty(0), np.empty((patch.shape[1], 0))
-            return PatchSolution(*none, 0.0)
-        left, d, right = np.linalg.svd(patch, full_matrices=False)
-        rank = count_signal(d, edge) if self.rank == "auto" else int(self.rank)
-        residual = float(np.sum(d[rank:] ** 2))
-        return PatchSolution(left[:, :rank], d[:rank], right[:rank].T, residual)

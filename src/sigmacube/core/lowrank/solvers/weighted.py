@@ -9,7 +9,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from sigmacube.core.lowrank.solvers.low_rank import LowRank, rms
+from sigmacube.core.lowrank.solvers.low_rank import (
+    LowRank,
+    Observed,
+    full_influence,
+    iterate,
+    rms,
+)
 
 __all__ = ["alternate", "is_nearly_complete", "leverages"]
 
@@ -50,9 +56,10 @@ def alternate(
     """
     if start.rank == 0:
         return start
-    if start.rank > LARGE_RANK or is_nearly_complete(kept):
-        return _by_steps(patch, kept, start, tolerance, max_sweeps)
     weights = kept.astype(patch.dtype, copy=False)
+    if start.rank > LARGE_RANK or is_nearly_complete(kept):
+        data = Observed(patch, weights, float(weights.mean(dtype=np.float64)))
+        return iterate(data, start, full_influence, tolerance, max_sweeps).low
     known = np.where(kept, patch, 0) if kept.dtype == bool else weights * patch
     across, weights_across = np.ascontiguousarray(known.T), np.ascontiguousarray(weights.T)
     left, values, right = (part.astype(patch.dtype) for part in start.factors())
@@ -83,26 +90,6 @@ def is_nearly_complete(kept: np.ndarray) -> bool:
         return False
     by_pixel, by_band = (np.count_nonzero(kept, axis=axis).min() for axis in (1, 0))
     return bool(by_pixel >= (1 - NEARLY) * p and by_band >= (1 - NEARLY) * n)
-
-
-def _by_steps(
-    patch: np.ndarray, kept: np.ndarray, start: LowRank, tolerance: float, max_sweeps: int
-) -> LowRank:
-    """Minimise by filling what is not kept with the estimate, over-relaxed by the share kept."""
-    weights = kept.astype(patch.dtype, copy=False)
-    gain = weights.size / max(float(weights.sum()), 0.2 * weights.size)
-    low, matrix = start, start.matrix()
-    for _ in range(max_sweeps):
-        change = patch - matrix
-        change *= weights
-        change *= gain
-        low = low.step(change)
-        moved = low.matrix()
-        size = rms(moved - matrix)
-        matrix = moved
-        if size <= tolerance:
-            break
-    return low
 
 
 def leverages(
