@@ -7,9 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from sigmacube.core.validity import valid_elements
+from sigmacube.noise.gaps import stands_out
 from sigmacube.noise.line_offsets import FEWEST, LineOffsets, find_offsets, profiles
+from sigmacube.noise.sample import NoiseSample
 from sigmacube.noise.scales import scales, smooth_directions
-from sigmacube.noise.whole_spectra import stands_out, whole_spectra
 from sigmacube.survey import STREAMED, Presence, Source, noise_sample
 
 __all__ = ["Corrected", "corrected", "find_line_offsets"]
@@ -47,11 +48,12 @@ def find_line_offsets(
         return None
     height, lines = max(1, STREAMED // (n_cols * len(bands))), None
     for _ in range(2):  # what is signal shows better once most of the offsets are gone
-        values, mask = whole_spectra(*noise_sample(corrected(source, lines)), impulses=impulses)
-        found = scales(values, mask, bands)
-        if found is None:
+        part = noise_sample(corrected(source, lines))
+        sample = NoiseSample.of(*part, bands, impulses=impulses)
+        std = scales(sample)
+        if std is None:
             return None
-        sample, std = found
+        sample = sample.scaled(std)
 
         def block(rows: slice, cols: slice) -> tuple[np.ndarray, np.ndarray]:
             part, known = source.block(rows, cols)
@@ -59,7 +61,7 @@ def find_line_offsets(
             part = part[..., bands] / std  # noqa: B023
             return part, there & ~stands_out(part, there) if impulses else there
 
-        signal = (smooth_directions(sample, 0), smooth_directions(sample, 1))
+        signal = (smooth_directions(sample, (0,)), smooth_directions(sample, (1,)))
         shown = profiles(block, (n_rows, n_cols, len(bands)), signal, height)
         offsets = find_offsets(shown, signal)
         if offsets is None:

@@ -506,9 +506,8 @@ def settle_noise(
 ) -> SettledNoise:
     """Return the noise to use, estimating it where it is not given.
 
-    Large scenes are looked at in part, see `noise_sample`. Estimators know whole spectra only:
-    missing values, and for the robust solver whatever stands out from its neighbours, are filled
-    with neighbouring values for them.
+    Large scenes are looked at in part, see `noise_sample`. For the robust solver, which sets them
+    aside, impulses are no noise; for the others they are.
     """
     about = getattr(source, "metadata", None) or {}
     noise = noise_of(noise, source.shape[2], getattr(source, "wavelengths", None), about)
@@ -522,11 +521,9 @@ def settle_noise(
     if isinstance(noise, SignalNoise):
         return SettledNoise(noise.at(mean), "given", {"kind": "signal-dependent"})
     from sigmacube.noise.estimation import fit_noise
-    from sigmacube.noise.whole_spectra import whole_spectra
 
-    values, mask = whole_spectra(values, mask, impulses=settings.solver == "robust")
-    asked = None if isinstance(noise, DarkNoise) else noise
-    found = fit_noise(values, asked, mask=mask, workers=workers)
+    asked, robust = None if isinstance(noise, DarkNoise) else noise, settings.solver == "robust"
+    found = fit_noise(values, asked, mask=mask, workers=workers, impulses=robust)
     if isinstance(noise, DarkNoise):
         source_name = f"dark frames and {found.source}"
         return SettledNoise(noise.completed(found, mean), source_name, found.summary())

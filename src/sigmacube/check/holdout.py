@@ -27,7 +27,6 @@ from sigmacube.cube import Cube
 from sigmacube.estimators import Region
 from sigmacube.noise.sample import NoiseSample
 from sigmacube.noise.shared import shared_noise
-from sigmacube.noise.whole_spectra import whole_spectra
 from sigmacube.pipeline import as_cube, denoise_region, survey_scene
 from sigmacube.result import DenoisedCube
 from sigmacube.settings import Settings
@@ -270,13 +269,11 @@ def compare(
 
 def _kept_noise(source: Source, survey: Survey) -> dict[str, Any]:
     """Return the noise that all bands share beyond the assumed one: windows keep it as signal."""
-    values, mask = whole_spectra(*noise_sample(source), impulses=survey.settings.solver == "robust")
-    valid = np.isfinite(values[..., survey.bands]).all(axis=2)
-    if mask is not None:
-        valid &= np.broadcast_to(mask, values.shape)[..., survey.bands].all(axis=2)
-    if min(valid.shape) < 2 or not valid.any():
+    if min(source.shape[:2]) < 2:
         return {}
-    kept, _ = shared_noise(NoiseSample.create(values, survey.bands, valid), survey.model)
+    impulses = survey.settings.solver == "robust"
+    sample = NoiseSample.of(*noise_sample(source), survey.bands, impulses=impulses)
+    kept, _ = shared_noise(sample, survey.model)
     if kept is None:
         return {}
     return {"kept_noise": float(np.median(np.sqrt(np.diag(kept)) / survey.model.std))}

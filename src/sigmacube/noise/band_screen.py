@@ -6,13 +6,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from sigmacube.noise.clipping import Bounds, find_bounds
+
 __all__ = ["BandScreen", "screen_bands", "smallest_step"]
 
 # Two bands whose correlation misses one by less than this hold the same measurement: real sensors
 # at a signal-to-noise ratio of 1000 stay above 1e-6.
 DUPLICATE = 1e-9
 DUPLICATE_SAMPLE = 1000
-# A band counts as saturated where this share of its pixels sits on its very maximum.
+# A band counts as saturated where this share of its pixels sits on its upper bound.
 SATURATED_SHARE = 0.005
 LATTICE_SAMPLE = 512
 LATTICE_TOLERANCE = 0.01
@@ -26,17 +28,15 @@ class BandScreen:
     """True where a band holds one value only: dead, or filled by the provider."""
     duplicate_of: np.ndarray
     """Index of the earlier band that a band repeats; −1 for none."""
-    saturated: np.ndarray
-    """Share of pixels on the band's maximum where that share says clipping; 0 elsewhere."""
     step: np.ndarray
     """Quantisation step; 0 where values are not on a lattice."""
-    floored: np.ndarray
-    """Share of pixels on the band's minimum where that share says clipping; 0 elsewhere."""
+    bounds: Bounds
+    """What values were clipped to."""
 
     @property
     def clipped_share(self) -> float:
         """Share of values on the bounds of their band, over bands with a measurement."""
-        share = (self.saturated + self.floored)[~self.constant]
+        share = (self.bounds.share_low + self.bounds.share_high)[~self.constant]
         return float(share.mean()) if share.size else 0.0
 
     @property
@@ -49,7 +49,7 @@ class BandScreen:
         return {
             "constant": self.constant,
             "duplicated": self.duplicate_of >= 0,
-            "saturated": self.saturated > 0,
+            "saturated": self.bounds.share_high > SATURATED_SHARE,
         }
 
 
@@ -59,7 +59,7 @@ def screen_bands(spectra: np.ndarray) -> BandScreen:
     Parameters
     ----------
     spectra
-        (pixels, bands) valid spectra, as they come from the file.
+        (pixels, bands) valid spectra, as they come from the file; NaN where values are missing.
 
     Examples
     --------
@@ -75,24 +75,18 @@ def screen_bands(spectra: np.ndarray) -> BandScreen:
     >>> screen.step
     array([1., 0., 1., 1.])
     """
-    top = spectra.max(axis=0)
-    constant = spectra.min(axis=0) == top
-    at_top = np.count_nonzero(spectra == top, axis=0) / len(spectra)
-    at_bottom = np.count_nonzero(spectra == spectra.min(axis=0), axis=0) / len(spectra)
-    step = smallest_step(spectra)
-    # A coarse lattice puts many pixels on each of its values; only a crowd beyond that is clipping.
-    span = top.astype(np.float64) - spectra.min(axis=0)
-    crowd = np.maximum(SATURATED_SHARE, 3 * step / np.maximum(span, 1e-300))
-    saturated, floored = (
-        np.where(~constant & (share > crowd), share, 0.0) for share in (at_top, at_bottom)
-    )
-    return BandScreen(constant, _duplicates(spectra, constant), saturated, step, floored)
+    # Bands of integers are never NaN; the others may be where values are missing.
+    top, bottom = np.fmax.reduce(spectra), np.fmin.reduce(spectra)
+    constant, step = ~(top > bottom), smallest_step(spectra)
+    return BandScreen(constant, _duplicates(spectra, constant), step, find_bounds(spectra, step))
 
 
 def _duplicates(spectra: np.ndarray, constant: np.ndarray) -> np.ndarray:
     """Return for each band the first earlier band that is a multiple of it; −1 for none."""
     part = spectra[:: max(1, len(spectra) // DUPLICATE_SAMPLE)].astype(np.float64)
-    unit = part - part.mean(axis=0)
+    known = ~np.isnan(part)
+    mean = np.where(known, part, 0.0).sum(axis=0) / np.maximum(known.sum(axis=0), 1)
+    unit = np.where(known, part - mean, 0.0)
     norm = np.sqrt(np.einsum("uv,uv->v", unit, unit))
     unit /= np.where(constant | (norm == 0), 1, norm)
     same = np.triu(unit.T @ unit > 1 - DUPLICATE, k=1) & ~constant[:, None] & ~constant
@@ -113,7 +107,8 @@ def smallest_step(spectra: np.ndarray) -> np.ndarray:
     every = max(1, len(spectra) // LATTICE_SAMPLE)
     values = np.sort(spectra[::every].astype(np.float64), axis=0)
     gaps = np.diff(values, axis=0)
-    span = values[-1] - values[0]
+    gaps = np.where(np.isnan(gaps), 0.0, gaps)
+    span = gaps.sum(axis=0)
     smallest = np.where(gaps > 1e-9 * span, gaps, np.inf).min(axis=0, initial=np.inf)
     smallest = np.where(np.isfinite(smallest), smallest, 0.0)
     counts = gaps / np.where(smallest > 0, smallest, 1)

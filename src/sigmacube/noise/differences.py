@@ -3,8 +3,8 @@
 Signal is smooth in space, noise is not. The mixed second difference (x₀₀ − x₀₁ − x₁₀ + x₁₁)/2 of
 four neighbours takes out every plane and every edge along an axis, and keeps the noise with its
 variance. What texture is left is met in two ways: only the most homogeneous places count, and the
-spectral directions that carry signal are left out and filled in from the others by a covariance of
-few parameters.
+spectral directions that carry signal are left out; a covariance of few parameters says from the
+others what noise is in them.
 """
 
 from __future__ import annotations
@@ -13,10 +13,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sigmacube.noise.band_correlation import fit_complement
+from sigmacube.noise.band_correlation import BandCorrelation, fit_correlation
 from sigmacube.noise.sample import NoiseSample
 
-__all__ = ["DifferencesNoise", "differences_noise", "second_differences", "signal_directions"]
+__all__ = [
+    "DifferencesNoise",
+    "calm_differences",
+    "differences_noise",
+    "second_differences",
+    "signal_directions",
+]
 
 # Share of the places that count, by how little their signal changes.
 HOMOGENEOUS = 0.25
@@ -28,10 +34,8 @@ SMOOTHING = 5
 class DifferencesNoise(NamedTuple):
     """What differences of neighbouring pixels say about the noise."""
 
-    std: np.ndarray
-    """(bands,) standard deviations."""
-    by_lag: np.ndarray
-    """Correlation between bands at distances 0, 1, …."""
+    bands: BandCorrelation
+    """Standard deviations of bands and the correlation between them."""
     spatial_lag1: float
     """Correlation between neighbouring pixels; not zero where a product was resampled."""
 
@@ -48,17 +52,14 @@ def differences_noise(sample: NoiseSample, std: np.ndarray) -> DifferencesNoise:
     """
     scaled = sample.scaled(std)
     directions, spatial_lag1 = signal_directions(scaled)
-    pairs = zip(scaled.blocks, scaled.valid, strict=True)
-    changes = np.concatenate([second_differences(block, valid) for block, valid in pairs])
-    if not len(changes):
+    quiet = calm_differences(scaled, directions)
+    if not len(quiet):
         raise ValueError(
             "Invalid scene for a noise estimate: no four pixels of a square are valid. Give the "
             "noise instead."
         )
-    quiet = changes[_homogeneous(changes @ directions, sample.n_bands)]
-    covariance = quiet.T @ quiet / len(quiet)
-    relative, by_lag = fit_complement(covariance, directions, sample.positions)
-    return DifferencesNoise(relative * std, by_lag, spatial_lag1)
+    found = fit_correlation(quiet.T @ quiet / len(quiet), directions, sample.positions)
+    return DifferencesNoise(found._replace(std=found.std * std), spatial_lag1)
 
 
 def second_differences(block: np.ndarray, valid: np.ndarray) -> np.ndarray:
@@ -74,8 +75,12 @@ def second_differences(block: np.ndarray, valid: np.ndarray) -> np.ndarray:
     """
     changes = block[:-1] - block[1:]
     changes = (changes[:, :-1] - changes[:, 1:]) / 2
-    whole = valid[:-1, :-1] & valid[:-1, 1:] & valid[1:, :-1] & valid[1:, 1:]
-    return changes[whole]
+    return changes[_whole(valid)]
+
+
+def _whole(valid: np.ndarray) -> np.ndarray:
+    """Return places whose four pixels are valid."""
+    return valid[:-1, :-1] & valid[:-1, 1:] & valid[1:, :-1] & valid[1:, 1:]
 
 
 def signal_directions(sample: NoiseSample) -> tuple[np.ndarray, float]:
@@ -118,13 +123,35 @@ def _autocorrelation(sample: NoiseSample, vectors: np.ndarray) -> np.ndarray:
     return (product / max(n_pairs, 1)) / np.maximum(power / max(n_pixels, 1), 1e-300)
 
 
-def _homogeneous(changes: np.ndarray, n_bands: int) -> np.ndarray:
-    """Return the places where the signal changes least, enough of them for a covariance.
+def calm_differences(sample: NoiseSample, directions: np.ndarray) -> np.ndarray:
+    """Return (places, bands) mixed second differences where the signal changes least.
 
-    Places are chosen by their change along the signal's directions only; the noise outside, which
-    is what counts, knows nothing of that choice.
+    Places are chosen by how much pixels on either side of their four differ along the signal's
+    directions, so that their own noise knows nothing of the choice.
+
+    Parameters
+    ----------
+    sample
+        Windows of the scene.
+    directions
+        (bands, k) directions of the signal.
     """
-    size = np.square(changes)
+    pairs = list(zip(sample.blocks, sample.valid, strict=True))
+    changes = np.concatenate([second_differences(block, valid) for block, valid in pairs])
+    if not len(changes):
+        return changes
+    size = np.concatenate([_beside(b @ directions)[_whole(v)] for b, v in pairs])
     size = (size / np.maximum(np.median(size, axis=0), 1e-300)).sum(axis=1)
-    share = max(HOMOGENEOUS, min(1.0, 4 * n_bands / len(size)))
-    return size <= np.quantile(size, share)
+    share = max(HOMOGENEOUS, min(1.0, 4 * sample.n_bands / len(size)))
+    return changes[size <= np.quantile(size, share)]
+
+
+def _beside(scores: np.ndarray) -> np.ndarray:
+    """Return (rows − 1, cols − 1, k) how much pixels before and after a place differ, squared."""
+    total = np.zeros((scores.shape[0] - 1, scores.shape[1] - 1, scores.shape[2]))
+    for image, out in ((scores, total), (scores.swapaxes(0, 1), total.swapaxes(0, 1))):
+        last = len(image) - 1
+        before, after = np.maximum(np.arange(last) - 1, 0), np.minimum(np.arange(last) + 2, last)
+        change = image[before] - image[after]
+        out += np.square(change[:, 1:] + change[:, :-1])
+    return total

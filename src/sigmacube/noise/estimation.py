@@ -12,18 +12,19 @@ import numpy as np
 from sigmacube.core.card import Card, spread_of
 from sigmacube.core.parallel import ParallelMap, parallel
 from sigmacube.core.tables import load
-from sigmacube.core.validity import valid_parts
+from sigmacube.core.validity import partly_valid
 from sigmacube.core.whitening import Noise
 from sigmacube.noise import ESTIMATORS
 from sigmacube.noise.band_correlation import LAGS, correlation_matrix
 from sigmacube.noise.band_screen import BandScreen, screen_bands
+from sigmacube.noise.clipping import Bounds
 from sigmacube.noise.differences import (
     DifferencesNoise,
     differences_noise,
     second_differences,
 )
 from sigmacube.noise.regression import regression_noise
-from sigmacube.noise.residual import fewer_components, residual_noise, wild_share
+from sigmacube.noise.residual import fewer_components, residual_noise
 from sigmacube.noise.sample import NoiseSample
 from sigmacube.noise.shared import shared_noise
 from sigmacube.noise.signal_noise import SignalNoise
@@ -35,6 +36,8 @@ DEFAULT = "differences+residual"
 CORRELATED = 0.05
 # Bands that repeat another one share all of its noise but this much.
 OWN_NOISE = 0.01
+# Share of values that must be there to look for noise that bands share: guesses share their errors.
+MOSTLY = 0.9
 # Noise below this share of the values is what rounding leaves.
 ROUNDING = 1e-6
 # A constant band gets this share of its value, so that windows keep it as it is.
@@ -60,7 +63,8 @@ class NoiseEstimate(Card):
     spatial_lag1: float
     """Correlation of the noise between neighbouring pixels; NaN where it was not looked at."""
     by_lag: np.ndarray
-    """Correlation of the noise between bands at distances 0, 1, …; zeros where it is left out."""
+    """Correlation of the noise between bands at distances 0, 1, …, `LAGS`; zeros where it is left
+    out."""
     screen: BandScreen
     """Bands that stand out, over all bands of the cube; those without data count as constant."""
     wild_share: float = 0.0
@@ -78,13 +82,12 @@ class NoiseEstimate(Card):
     @property
     def value(self) -> np.ndarray:
         """Noise at the scene's mean spectrum: (bands,) stds or (bands, bands) covariance."""
-        return self.model.value if isinstance(self.model, SignalNoise) else self.model
+        return _value(self.model)
 
     @property
     def std(self) -> np.ndarray:
         """(bands,) standard deviation at the scene's mean spectrum."""
-        value = self.value
-        return np.sqrt(np.diag(value)) if value.ndim == 2 else value
+        return _std(self.model)
 
     @property
     def signal_dependent(self) -> bool:
@@ -172,6 +175,7 @@ def fit_noise(
     *,
     mask: np.ndarray | None = None,
     workers: int | None = None,
+    impulses: bool = False,
 ) -> NoiseEstimate:
     """Estimate the noise of a cube and say how.
 
@@ -183,35 +187,92 @@ def fit_noise(
     ----------
     values, method, mask, workers
         As for `estimate_noise`.
+    impulses
+        Whether a solver will set impulses aside, so that they are no noise.
     """
     if method is not None and method not in ESTIMATORS:
         names = ", ".join(repr(name) for name in ESTIMATORS)
         raise ValueError(f"Invalid noise {method!r}. An estimator must be one of {names}.")
-    bands, valid = valid_parts(values, mask)
-    spectra = values[..., bands] if len(bands) < values.shape[2] else values
-    screen = screen_bands(spectra[valid])
+    bands, valid, missing = partly_valid(values, mask)
+    spectra = values[valid][:, bands]
+    if missing is not None:
+        spectra = np.where(missing[valid], np.nan, spectra)
+    screen = screen_bands(spectra)
     _announce(screen, bands)
     if not screen.usable.any():
         raise ValueError(
             "Invalid scene for a noise estimate: every band is constant. Give the noise instead."
         )
+    bounds = screen.bounds.select(screen.usable) if screen.bounds.any else None
     usable = bands[screen.usable]
-    sample = NoiseSample.create(values, usable, _unsaturated(spectra, valid, screen))
+    sample = NoiseSample.of(values, mask, usable, impulses=impulses, bounds=bounds)
     with parallel(workers) as run:
-        model, found = (
-            by_both(sample, run) if method is None else load(ESTIMATORS[method])(sample, run)
-        )
-        by_lag, lag1 = INDEPENDENT, np.nan
-        if found is not None:
-            by_lag, lag1 = found.by_lag, found.spatial_lag1
-        part = NoiseEstimate(model, method or DEFAULT, lag1, by_lag, screen)
-        _check_positive(part.std, usable)
         if method is None:
-            part = _with_shared(part, sample)
-            part = replace(part, wild_share=wild_share(sample, part.value, run))
-    estimate = _on_all_bands(part, sample, bands, spectra[valid], values.shape[2])
+            part = _default(sample, run, screen, bounds, impulses)
+        else:
+            model, found = load(ESTIMATORS[method])(sample, run)
+            part = _found(model, found, method, screen)
+            _check_positive(part.std, usable)
+    estimate = _on_all_bands(part, bands, spectra, values.shape[2])
     log.info(estimate.describe())
     return estimate
+
+
+def _found(
+    model: np.ndarray | SignalNoise, found: DifferencesNoise | None, source: str, screen: BandScreen
+) -> NoiseEstimate:
+    if found is None:
+        return NoiseEstimate(model, source, np.nan, INDEPENDENT, screen)
+    by_lag = np.append(found.bands.by_lag, np.zeros(LAGS))[: LAGS + 1]
+    return NoiseEstimate(model, source, found.spatial_lag1, by_lag, screen)
+
+
+def _default(
+    sample: NoiseSample, run: ParallelMap, screen: BandScreen, bounds: Bounds | None, impulses: bool
+) -> NoiseEstimate:
+    """Take the correlation of bands from differences, level and growth from the residual."""
+    rough = _rough_noise(sample)
+    level = residual_noise(sample, rough, run, aside=impulses, bounds=bounds)
+    whole = replace(level.sample, kept=None, raw=None)
+    # What other bands do not predict of a band has one level where correlation is the same.
+    even = rough if whole.blocks is sample.blocks else _rough_noise(whole)
+    found, correlation = _differences(whole, even, run)
+    if correlation is not None:
+        start = np.maximum(found.bands.std, _std(level.model))
+        level = residual_noise(
+            level.sample, start, run, correlation=correlation, aside=impulses, bounds=bounds
+        )
+    model = level.model
+    if not isinstance(model, SignalNoise):
+        model = _covariance(model, correlation)
+    _check_positive(_std(model), sample.positions)
+    part = replace(_found(model, found, DEFAULT, screen), wild_share=level.wild_share)
+    if sample.kept_share > MOSTLY:
+        part = _with_shared(part, whole)
+    return part if impulses else _with_tails(part, level.tails)
+
+
+def _std(model: np.ndarray | SignalNoise) -> np.ndarray:
+    return np.sqrt(np.diag(v)) if (v := _value(model)).ndim == 2 else v
+
+
+def _value(model: np.ndarray | SignalNoise) -> np.ndarray:
+    return model.value if isinstance(model, SignalNoise) else model
+
+
+def _with_tails(part: NoiseEstimate, tails: np.ndarray) -> NoiseEstimate:
+    """Return the estimate with the variance of what is too far out for a Gaussian.
+
+    A solver that sets nothing aside has it in its estimates.
+    """
+    growth = 1 + tails
+    model = part.model
+    if isinstance(model, SignalNoise):
+        return replace(part, model=replace(model, gain=model.gain * growth,
+                                           offset=model.offset * growth))  # fmt: skip
+    if model.ndim == 1:
+        return replace(part, model=model * np.sqrt(growth))
+    return replace(part, model=model + np.diag(tails * np.diag(model)))
 
 
 def _check_positive(std: np.ndarray, bands: np.ndarray) -> None:
@@ -231,22 +292,14 @@ def by_regression(sample: NoiseSample, run: ParallelMap) -> Found:
 
 def by_residual(sample: NoiseSample, run: ParallelMap) -> Found:
     """Estimate the noise by what a first denoising removes."""
-    return residual_noise(sample, _rough_noise(sample), run, signal_dependent=False), None
+    found = residual_noise(sample, _rough_noise(sample), run, signal_dependent=False)
+    return found.model, None
 
 
 def by_differences(sample: NoiseSample, run: ParallelMap) -> Found:
     """Estimate the noise, with its correlation between bands, by differences of neighbours."""
     found, correlation = _differences(sample, _rough_noise(sample), run)
-    return _covariance(found.std, correlation), found
-
-
-def by_both(sample: NoiseSample, run: ParallelMap) -> Found:
-    """Take the correlation of bands from differences, level and growth from the residual."""
-    rough = _rough_noise(sample)
-    found, correlation = _differences(sample, rough, run)
-    start = np.maximum(found.std, rough)
-    model = residual_noise(sample, start, run, correlation=correlation)
-    return model if isinstance(model, SignalNoise) else _covariance(model, correlation), found
+    return _covariance(found.bands.std, correlation), found
 
 
 def _with_shared(part: NoiseEstimate, sample: NoiseSample) -> NoiseEstimate:
@@ -271,11 +324,12 @@ def _differences(
 ) -> tuple[DifferencesNoise, np.ndarray | None]:
     """Return what differences say, and the correlation of bands; None where it is not needed."""
     found = differences_noise(sample, rough)
-    if np.max(np.abs(found.by_lag[1:])) >= CORRELATED:
-        correlation = correlation_matrix(found.by_lag, sample.positions)
-        if fewer_components(sample, found.std, correlation, run):
+    bands = found.bands
+    if bands.clear and np.max(np.abs(bands.by_lag[1:])) >= CORRELATED:
+        correlation = correlation_matrix(bands.by_lag, sample.positions)
+        if bands.sure or fewer_components(sample, bands.std, correlation, run):
             return found, correlation
-    return found._replace(by_lag=INDEPENDENT), None
+    return found._replace(bands=bands._replace(by_lag=INDEPENDENT)), None
 
 
 def _covariance(std: np.ndarray, correlation: np.ndarray | None) -> np.ndarray:
@@ -306,16 +360,6 @@ def _rough_noise(sample: NoiseSample) -> np.ndarray:
     return np.maximum(std, 1e-3 * np.median(std / size) * size)
 
 
-def _unsaturated(spectra: np.ndarray, valid: np.ndarray, screen: BandScreen) -> np.ndarray:
-    """Return the valid pixels that are not clipped in any band, if most of them are not."""
-    clipped = screen.saturated > 0
-    if not clipped.any():
-        return valid
-    part = spectra[..., clipped]
-    free = valid & np.all(part < part[valid].max(axis=0), axis=2)
-    return free if 2 * np.count_nonzero(free) >= np.count_nonzero(valid) else valid
-
-
 def _announce(screen: BandScreen, bands: np.ndarray) -> None:
     """Log what stands out."""
     for name, where in screen.named().items():
@@ -326,7 +370,7 @@ def _announce(screen: BandScreen, bands: np.ndarray) -> None:
 
 
 def _on_all_bands(
-    part: NoiseEstimate, sample: NoiseSample, bands: np.ndarray, spectra: np.ndarray, n_bands: int
+    part: NoiseEstimate, bands: np.ndarray, spectra: np.ndarray, n_bands: int
 ) -> NoiseEstimate:
     """Return the estimate of the usable bands for all bands of the cube.
 
@@ -335,15 +379,19 @@ def _on_all_bands(
     through the windows: they are constant, so nothing depends on it.
     """
     screen = part.screen
-    spread = _Spread.create(screen, bands, sample, spectra, part.std, n_bands)
+    spread = _Spread.create(screen, bands, spectra, part.std, n_bands)
     model = spread.model(part.model)
     twins = np.where(screen.duplicate_of < 0, -1, bands[screen.duplicate_of])
     whole = BandScreen(
         _scatter(screen.constant, bands, n_bands, True),
         _scatter(twins, bands, n_bands, -1),
-        _scatter(screen.saturated, bands, n_bands, 0.0),
         _scatter(screen.step, bands, n_bands, 0.0),
-        _scatter(screen.floored, bands, n_bands, 0.0),
+        Bounds(
+            _scatter(screen.bounds.low, bands, n_bands, -np.inf),
+            _scatter(screen.bounds.high, bands, n_bands, np.inf),
+            _scatter(screen.bounds.share_low, bands, n_bands, 0.0),
+            _scatter(screen.bounds.share_high, bands, n_bands, 0.0),
+        ),
     )
     return replace(part, model=model, screen=whole)
 
@@ -372,7 +420,6 @@ class _Spread:
         cls,
         screen: BandScreen,
         bands: np.ndarray,
-        sample: NoiseSample,
         spectra: np.ndarray,
         std: np.ndarray,
         n_bands: int,
@@ -388,12 +435,13 @@ class _Spread:
         root = np.where(twin, screen.duplicate_of, np.arange(len(bands)))
         ratio = np.ones(len(bands))
         if twin.any():
-            ratio[twin] = spectra[:, twin].std(axis=0) / spectra[:, root[twin]].std(axis=0)
+            own, first = (np.nanstd(spectra[:, b], axis=0) for b in (twin, root[twin]))
+            ratio[twin] = own / first
         floor = screen.step[usable] / np.sqrt(12)
         quantised = np.ones(len(bands))
         quantised[usable] = np.maximum(1.0, floor / std)
         scale = ratio * quantised[root]
-        mean = spectra.mean(axis=0, dtype=np.float64)
+        mean = np.asarray(np.nanmean(spectra, axis=0, dtype=np.float64))
         least = np.median(screen.step[usable]) / np.sqrt(12) or NOMINAL * np.min(std)
         nominal = np.maximum(NOMINAL * np.abs(mean), least)
         return cls(

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 
+from sigmacube.core.validity import valid_elements
 from sigmacube.core.windows import WindowGrid
+from sigmacube.noise.clipping import Bounds, repeated_values
+from sigmacube.noise.gaps import filled, stands_out
 
 __all__ = ["NoiseSample"]
 
@@ -15,6 +18,8 @@ WINDOW = 20
 # Windows looked at: enough for one per cent on every band's standard deviation; more of a large
 # scene, whose denoising takes longer as well.
 FEWEST, MOST, SHARE = 16, 64, 0.1
+# A pixel counts if so much of its spectrum is there.
+LEAST_KEPT = 0.1
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,14 +27,58 @@ class NoiseSample:
     """Windows of a scene, as blocks of pixels with their validity."""
 
     blocks: list[np.ndarray]
-    """(rows, cols, bands) float64 values of every window, zero where they do not count."""
+    """(rows, cols, bands) float64 values of every window, zero where pixels do not count; gaps
+    hold a guess, with noise."""
     valid: list[np.ndarray]
     """(rows, cols) True for pixels that count, one array per window."""
     positions: np.ndarray
     """(bands,) index of the bands in the cube."""
+    kept: list[np.ndarray] | None = None
+    """(rows, cols, bands) True for elements that were measured and do not look like impulses; None
+    where all do of the pixels that count."""
+    raw: list[np.ndarray] | None = None
+    """(rows, cols, bands) values as they were measured, NaN where there are none; None where
+    ``blocks`` holds them all."""
 
     @classmethod
-    def create(cls, values: np.ndarray, bands: np.ndarray, valid: np.ndarray) -> NoiseSample:
+    def of(
+        cls,
+        values: np.ndarray,
+        mask: np.ndarray | None,
+        bands: np.ndarray,
+        *,
+        impulses: bool = False,
+        bounds: Bounds | None = None,
+    ) -> NoiseSample:
+        """Take windows of a cube that may have gaps, and fill these.
+
+        Parameters
+        ----------
+        values, mask
+            (row, col, band) cube; True where values are valid.
+        bands
+            Indices of the bands to use.
+        impulses
+            Whether what stands out from its neighbours, or repeats a value exactly, is a gap.
+        bounds
+            What the bands were clipped to; a value there is not lost.
+        """
+        there = valid_elements(values, mask)[..., bands]
+        valid = np.asarray(there.any(axis=2))
+        kept = None if there[valid].all() else there
+        return cls.create(values, bands, valid, kept=kept, impulses=impulses, bounds=bounds)
+
+    @classmethod
+    def create(
+        cls,
+        values: np.ndarray,
+        bands: np.ndarray,
+        valid: np.ndarray,
+        *,
+        kept: np.ndarray | None = None,
+        impulses: bool = False,
+        bounds: Bounds | None = None,
+    ) -> NoiseSample:
         """Take windows evenly from those that have enough valid pixels.
 
         Parameters
@@ -40,6 +89,10 @@ class NoiseSample:
             Indices of the bands to use.
         valid
             (row, col) True for pixels to use.
+        kept
+            (row, col, used bands) True for values that are there; all of valid pixels by default.
+        impulses, bounds
+            As for `of`.
         """
         rows, cols = valid.shape
         if min(rows, cols) < 2:
@@ -47,17 +100,22 @@ class NoiseSample:
                 f"Invalid scene for a noise estimate: {rows}×{cols} pixels. There must be at least "
                 "2×2; give the noise instead."
             )
-        window = (min(WINDOW, rows), min(WINDOW, cols), None)
-        grid = WindowGrid.create((rows, cols, len(bands)), window=window, step=window)
-        places = [grid.slices(i, j)[:2] for i in range(grid.shape[0]) for j in range(grid.shape[1])]
-        counts = np.array([np.count_nonzero(valid[place]) for place in places])
-        good = np.flatnonzero(counts >= max(counts.max() / 2, 1))
-        wanted = int(np.clip(SHARE * len(places), FEWEST, MOST))
-        chosen = good[_spread(len(good), wanted)]
-        masks = [valid[places[c]] for c in chosen]
-        blocks = [values[places[c]][..., bands].astype(np.float64) for c in chosen]
-        blocks = [np.where(m[..., None], b, 0.0) for b, m in zip(blocks, masks, strict=True)]
-        return cls(blocks, masks, bands)
+        if kept is not None:
+            valid = valid & (np.count_nonzero(kept, axis=2) >= max(1, LEAST_KEPT * len(bands)))
+        places = _places(valid, len(bands))
+        masks = [valid[place] for place in places]
+        blocks = [values[place][..., bands].astype(np.float64) for place in places]
+        there = [
+            np.broadcast_to(m[..., None], b.shape) if kept is None else kept[place] & m[..., None]
+            for place, m, b in zip(places, masks, blocks, strict=True)
+        ]
+        blocks = [np.where(t, b, 0.0) for t, b in zip(there, blocks, strict=True)]
+        if kept is None and not impulses:
+            return cls(blocks, masks, bands)
+        raw = [np.where(t, b, np.nan) for t, b in zip(there, blocks, strict=True)]
+        if impulses:
+            raw, there = _without_impulses(raw, there, bounds)
+        return cls(filled(blocks, masks, there), masks, bands, there, raw)
 
     @property
     def n_bands(self) -> int:
@@ -69,6 +127,13 @@ class NoiseSample:
         """Number of pixels that count."""
         return int(sum(np.count_nonzero(valid) for valid in self.valid))
 
+    @property
+    def kept_share(self) -> float:
+        """Share of the values of pixels that count that were measured."""
+        if self.kept is None:
+            return 1.0
+        return sum(np.count_nonzero(k) for k in self.kept) / max(self.n_pixels * self.n_bands, 1)
+
     @cached_property
     def spectra(self) -> np.ndarray:
         """(pixels, bands) the valid spectra of all windows."""
@@ -76,7 +141,20 @@ class NoiseSample:
 
     def scaled(self, std: np.ndarray) -> NoiseSample:
         """Return the sample in units of some standard deviations."""
-        return NoiseSample([block / std for block in self.blocks], self.valid, self.positions)
+        raw = None if self.raw is None else [block / std for block in self.raw]
+        return replace(self, blocks=[block / std for block in self.blocks], raw=raw)
+
+
+def _places(valid: np.ndarray, n_bands: int) -> list[tuple[slice, ...]]:
+    """Return the rows and columns of the windows to look at."""
+    rows, cols = valid.shape
+    window = (min(WINDOW, rows), min(WINDOW, cols), None)
+    grid = WindowGrid.create((rows, cols, n_bands), window=window, step=window)
+    places = [grid.slices(i, j)[:2] for i in range(grid.shape[0]) for j in range(grid.shape[1])]
+    counts = np.array([np.count_nonzero(valid[place]) for place in places])
+    good = np.flatnonzero(counts >= max(counts.max() / 2, 1))
+    wanted = int(np.clip(SHARE * len(places), FEWEST, MOST))
+    return [places[good[c]] for c in _spread(len(good), wanted)]
 
 
 def _spread(total: int, wanted: int) -> np.ndarray:
@@ -88,3 +166,15 @@ def _spread(total: int, wanted: int) -> np.ndarray:
         return np.arange(total)
     order = np.argsort((np.arange(total) * 0.6180339887498949) % 1.0)
     return np.sort(order[:wanted])
+
+
+def _without_impulses(
+    raw: list[np.ndarray], there: list[np.ndarray], bounds: Bounds | None
+) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """Return values without those that repeat, unless on a bound, and what is no impulse."""
+    repeated = repeated_values(np.concatenate([block.reshape(-1, block.shape[2]) for block in raw]))
+    same = [np.isin(block, repeated) for block in raw]
+    lost = same if bounds is None else [
+        s & ~bounds.at(b) for s, b in zip(same, raw, strict=True)]  # fmt: skip
+    kept = [t & ~s & ~stands_out(b, t) for t, s, b in zip(there, same, raw, strict=True)]
+    return [np.where(gone, np.nan, b) for gone, b in zip(lost, raw, strict=True)], kept

@@ -1,22 +1,46 @@
 """Noise that all bands of a pixel share: common mode, gains, wherever it is told from texture.
 
-Such noise is strong and of low rank, so windows take it for signal. In space it is white, which no
-surface is: the power of a surface falls with frequency. In small tiles of the scene, along the
-leading directions of the spectra, the covariance of cosine coefficients at the highest
-frequencies is compared with that at medium ones, on the tiles that are quietest at low ones (which
-knows nothing of the noise at others). What power falls by is carried on, with the square of the
-frequency, to what a surface would have at the highest ones; what is left beyond one is noise.
+Such noise is strong and of low rank, so windows take it for signal. It shows in two ways.
+
+*Outside the signal.* Common mode adds a known spectrum u to all bands of a pixel (their noise, or
+one number); a gain adds the pixel's own, on average the mean spectrum. The part of u that lies
+outside the directions of the signal, of which neighbouring pixels know, stands out of the noise
+there: a variance 1 + c²|u_O|² along u_O tells c, and so what is inside.
+
+*In space* it is white, which no surface is: the power of a surface falls with frequency. In small
+tiles of the scene, along the leading directions of the spectra, the covariance of cosine
+coefficients at the highest frequencies is compared with that at medium ones, on the tiles that are
+quietest at low ones (which knows nothing of the noise at others). What power falls by is carried
+on, with the square of the frequency, to what a surface would have at the highest ones; what is left
+beyond one is noise.
 """
 
 from __future__ import annotations
+
+from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 from scipy.fft import dctn
 
 from sigmacube.core.whitening import Noise
+from sigmacube.noise.differences import calm_differences
 from sigmacube.noise.sample import NoiseSample
+from sigmacube.noise.scales import smooth_directions
 
-__all__ = ["shared_noise"]
+__all__ = ["SharedNoise", "shared_noise"]
+
+# Outside the signal: by how many standard errors, and how much, the variance along u_O must exceed
+# that of the noise; the share of u that must be there. Where other directions stand out a little
+# (signal that neighbours do not know of), it must be so many times what the first of them has.
+SIGNIFICANT, NOTABLE_OUTSIDE, LEAST_OUTSIDE, LEADS = 5.0, 0.25, 0.002, 4.0
+# Places that share pixels tell as much as so many times fewer; eigenvalues so far beyond sampling
+# stand out; so many are left out of the mean.
+SHARED, BEYOND_SAMPLING, LEADING = 2.25, 1.1, 4
+# Places are shrunk to so many times the usual size.
+USUAL = 1.5
+# Bands that it needs.
+FEW_BANDS = 16
 
 TILE, STEP = 8, 6
 # Directions that are looked at, and tiles that it needs.
@@ -32,8 +56,17 @@ NOTABLE, FLAT = 3.0, 0.6
 ALIKE = 1.9
 
 
-def shared_noise(sample: NoiseSample, noise: Noise) -> tuple[np.ndarray | None, bool]:
-    """Return the covariance (bands, bands) of noise that bands share beyond a known noise.
+class SharedNoise(NamedTuple):
+    """Noise that bands share beyond their own."""
+
+    covariance: np.ndarray | None
+    """(bands, bands); None where there is none to be told."""
+    doubtful: bool
+    """Whether there may be some that looks like texture."""
+
+
+def shared_noise(sample: NoiseSample, noise: Noise) -> SharedNoise:
+    """Return the noise that bands share beyond a known noise.
 
     Parameters
     ----------
@@ -41,11 +74,6 @@ def shared_noise(sample: NoiseSample, noise: Noise) -> tuple[np.ndarray | None, 
         Windows of the scene.
     noise
         Noise of its bands as known so far.
-
-    Returns
-    -------
-    (covariance, doubtful)
-        None where there is none to be told; whether there may be some that looks like texture.
 
     Examples
     --------
@@ -55,13 +83,82 @@ def shared_noise(sample: NoiseSample, noise: Noise) -> tuple[np.ndarray | None, 
     >>> noisy = clean + 0.02 * rng.normal(size=clean.shape)
     >>> every = np.ones((60, 60), dtype=bool)
     >>> known = Noise.create(0.02, 40)
-    >>> shared_noise(NoiseSample.create(noisy, np.arange(40), every), known)[0] is None
+    >>> shared_noise(NoiseSample.create(noisy, np.arange(40), every), known).covariance is None
     True
     >>> noisy += 0.03 * rng.normal(size=(60, 60, 1))
-    >>> found, _ = shared_noise(NoiseSample.create(noisy, np.arange(40), every), known)
+    >>> found = shared_noise(NoiseSample.create(noisy, np.arange(40), every), known).covariance
     >>> bool(0.8 < np.sqrt(found[3, 7]) / 0.03 < 1.2)
     True
     """
+    outside = _outside(sample, noise)
+    if outside is not None:
+        total = noise.factor @ noise.factor.T + outside
+        noise = Noise.create(total, sample.n_bands)
+    inside, doubtful = _in_space(sample, noise)
+    found = [part for part in (outside, inside) if part is not None]
+    return SharedNoise(np.sum(found, axis=0) if found else None, doubtful)
+
+
+def _outside(sample: NoiseSample, noise: Noise) -> np.ndarray | None:
+    """Return the covariance of shared noise that shows outside the signal; None without any."""
+    white = replace(sample, blocks=[noise.whiten(block) for block in sample.blocks])
+    signal = smooth_directions(white)
+    if sample.n_bands < FEW_BANDS or signal.shape[1] > sample.n_bands // 2:
+        return None
+    calm = calm_differences(white, signal)
+    calm = calm - (calm @ signal) @ signal.T
+    if len(calm) < 2 * sample.n_bands:
+        return None
+    shapes = (noise.std, np.ones(sample.n_bands), sample.spectra.mean(axis=0))
+    tests = [_Test.of(noise.whiten(shape), signal, calm) for shape in shapes]
+    best = int(np.argmax([test.excess for test in tests]))
+    if not tests[best].stands_out:
+        return None
+    power = tests[best].power
+    if best < 2:
+        return power * np.outer(shapes[best], shapes[best])
+    spectra = sample.spectra  # a gain multiplies every pixel's own spectrum
+    return power * (spectra.T @ spectra / len(spectra) - noise.factor @ noise.factor.T)
+
+
+class _Test(NamedTuple):
+    """What noise outside the signal says of a spectrum u that pixels share."""
+
+    excess: float
+    """Variance along u beyond that of the noise, over that of the noise."""
+    power: float
+    """c²: variance of the factor on u."""
+    stands_out: bool
+
+    @classmethod
+    def of(cls, shape: np.ndarray, signal: np.ndarray, calm: np.ndarray) -> _Test:
+        """Test a whitened spectrum (bands,) on differences (places, bands) outside the signal."""
+        part = shape - signal @ (signal.T @ shape)
+        length = float(part @ part)
+        if length < LEAST_OUTSIDE * float(shape @ shape):
+            return cls(0.0, 0.0, False)
+        along = part / np.sqrt(length)
+        score = calm @ along
+        rest = calm - np.outer(score, along)
+        # Single pixels of another material must not count for more than noise would.
+        size = np.sqrt(np.einsum("nv,nv->n", rest, rest))
+        usual = max(USUAL * float(np.median(size)), 1e-300)
+        weight = usual / np.maximum(size, usual)
+        rest *= weight[:, None]
+        values = np.linalg.eigvalsh(rest.T @ rest / len(rest))
+        usual = float(np.mean(values[signal.shape[1] + 1 : -LEADING]))
+        excess = float(np.sum(np.square(weight * score)) / np.sum(weight**2)) / usual - 1
+        places = len(calm) / SHARED
+        # Sampling spreads eigenvalues to (1 + √(bands/places))² at most.
+        edge = usual * BEYOND_SAMPLING * (1 + np.sqrt(len(shape) / places)) ** 2
+        sure = excess > max(SIGNIFICANT * np.sqrt(2 / places), NOTABLE_OUTSIDE)
+        leads = values[-1] < 2 * edge and excess * usual > LEADS * values[-1]
+        alone = bool(values[-1] < edge or leads)
+        return cls(excess, max(excess, 0.0) * usual / length, sure and alone)
+
+
+def _in_space(sample: NoiseSample, noise: Noise) -> tuple[np.ndarray | None, bool]:
+    """Return the covariance of shared noise that is white in space, and whether it is doubtful."""
     spectra = noise.whiten(sample.spectra)
     spectra = spectra - spectra.mean(axis=0)
     count = min(DIRECTIONS, sample.n_bands // 2)
@@ -77,9 +174,12 @@ def shared_noise(sample: NoiseSample, noise: Noise) -> tuple[np.ndarray | None, 
     at_high = _covariance(quiet[..., high])
     at_medium = _covariance(quiet[..., (radius > LOW) & ~high])
     size, vectors = np.linalg.eigh(at_high - CARRIED * (at_medium - at_high))
+    # What sampling of so few coefficients makes of ones, carried on, and as much again.
+    spread = (1 + np.sqrt(count / (len(quiet) * np.count_nonzero(high)))) ** 2 - 1
+    least = max(NOTABLE, 1 + 2 * (1 + CARRIED) * spread)
     found, doubtful = [], False
     for value, vector in zip(size, vectors.T, strict=True):
-        if value < NOTABLE:
+        if value < least:
             continue
         flat = value > FLAT * (vector @ at_high @ vector)
         if flat and _alike(calm[..., high], vector):

@@ -1,14 +1,12 @@
-"""Cubes with holes and impulses made whole, for estimates of the noise and nothing else."""
+"""Gaps and impulses of windows, filled for estimates of the noise and nothing else."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from sigmacube.core.validity import partly_valid
+__all__ = ["filled", "stands_out"]
 
-__all__ = ["stands_out", "whole_spectra"]
-
-# Where values are taken from: not next door, or differences of neighbours would vanish.
+# Where values are taken from first: not next door, or differences of neighbours would vanish.
 SHIFTS = [(0, 2), (2, 0), (0, -2), (-2, 0), (2, 2), (-2, -2), (0, 3), (3, 0), (0, -3), (-3, 0)]
 # An impulse differs from the median around it by so many times what is usual in its band.
 WILD = 6.0
@@ -16,54 +14,54 @@ WILD = 6.0
 DIRECTIONS, ROUNDS, FEW_BANDS = 16, 8, 8
 
 
-def whole_spectra(
-    values: np.ndarray, mask: np.ndarray | None, *, impulses: bool = False
-) -> tuple[np.ndarray, np.ndarray | None]:
-    """Return a cube whose pixels are complete or masked, and its mask.
+def filled(
+    blocks: list[np.ndarray], valid: list[np.ndarray], kept: list[np.ndarray]
+) -> list[np.ndarray]:
+    """Return windows whose gaps hold a guess.
 
-    A missing value takes that of a pixel two or three away as a first guess, then what the other
-    bands of its pixel say by the directions that spectra vary in, with noise as large as they leave
-    of values that are there, so that the level of the noise stays. Pixels that find no first guess
-    are masked. Nothing is done to a cube that is complete.
+    A missing value takes that of a pixel two or three away, or else the mean of its band; then what
+    the other bands of its pixel say by the directions that spectra vary in, with noise as large as
+    they leave of values that are there, so that the level of the noise stays.
 
     Parameters
     ----------
-    values
-        (row, col, band) cube.
-    mask
-        True where values are valid, or None.
-    impulses
-        Treat what stands out from its neighbours as missing.
+    blocks, valid, kept
+        Values (rows, cols, bands), pixels that count (rows, cols) and elements that are there
+        (rows, cols, bands) of windows.
 
     Examples
     --------
     >>> import numpy as np
-    >>> cube = np.random.default_rng(0).normal(size=(20, 20, 5))
-    >>> cube[3, 4, 1] = np.nan
-    >>> whole, valid = whole_spectra(cube, None)
-    >>> bool(np.isfinite(whole).all()), bool(valid.all())
+    >>> block, pixels = np.random.default_rng(0).normal(size=(20, 20, 5)), np.ones((20, 20), bool)
+    >>> kept = np.ones(block.shape, dtype=bool)
+    >>> kept[3, 4, 1] = False
+    >>> whole = filled([np.where(kept, block, np.nan)], [pixels], [kept])[0]
+    >>> bool(np.isfinite(whole).all()), bool(np.array_equal(whole[kept], block[kept]))
     (True, True)
     """
-    bands, valid, missing = partly_valid(values, mask)
-    if missing is None and not impulses:
-        return values, mask
-    part = np.asarray(values[..., bands], dtype=np.float64)
-    there = np.broadcast_to(valid[..., None], part.shape)
-    if missing is not None:
-        there = there & ~missing
-    if impulses:
-        there = there & ~stands_out(part, there)
-    filled, found = np.where(there, part, 0.0), there.copy()
+    counts = np.maximum(np.sum([k.sum(axis=(0, 1)) for k in kept], axis=0), 1)
+    sums = [np.where(k, b, 0.0).sum(axis=(0, 1)) for b, k in zip(blocks, kept, strict=True)]
+    mean = np.sum(sums, axis=0) / counts
+    first = [_from_around(*pair, mean) for pair in zip(blocks, kept, strict=True)]
+    spectra = np.concatenate([b[v] for b, v in zip(first, valid, strict=True)])
+    there = np.concatenate([k[v] for k, v in zip(kept, valid, strict=True)])
+    spectra, whole, start = _by_spectra(spectra, there), [], 0
+    for block, pixels in zip(first, valid, strict=True):
+        out, stop = np.zeros_like(block), start + int(np.count_nonzero(pixels))
+        out[pixels], start = spectra[start:stop], stop
+        whole.append(out)
+    return whole
+
+
+def _from_around(block: np.ndarray, kept: np.ndarray, mean: np.ndarray) -> np.ndarray:
+    """Return a window whose gaps hold values of pixels nearby; the band's mean without any."""
+    guess, found = np.where(kept, block, mean), kept.copy()
     for rows, cols in SHIFTS:
-        source, known = (_shifted(array, rows, cols) for array in (part, there))
+        source, known = (_shifted(array, rows, cols) for array in (block, kept))
         take = ~found & known
-        filled[take] = source[take]
+        guess[take] = source[take]
         found |= take
-    usable = found.all(axis=2) & valid
-    filled[usable] = _by_spectra(filled[usable], there[usable])
-    whole = np.array(values, dtype=np.float64)
-    whole[..., bands] = filled
-    return whole, np.broadcast_to(usable[..., None], values.shape)
+    return guess
 
 
 def _by_spectra(spectra: np.ndarray, there: np.ndarray) -> np.ndarray:
@@ -110,7 +108,8 @@ def stands_out(values: np.ndarray, there: np.ndarray) -> np.ndarray:
     """Return elements far from the median of the 3 × 3 pixels around them, in their band."""
     from scipy.ndimage import median_filter
 
-    middle = np.nanmedian(np.where(there, values, np.nan), axis=(0, 1))
+    empty = ~there.any(axis=(0, 1))
+    middle = np.nanmedian(np.where(there, values, np.where(empty, 0.0, np.nan)), axis=(0, 1))
     known = np.where(there, values, middle)
     distance = np.abs(known - median_filter(known, size=(3, 3, 1)))
     usual = np.median(distance, axis=(0, 1)) * 1.4826
