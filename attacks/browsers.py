@@ -166,9 +166,9 @@ def _crowd() -> dict[str, int]:
         thread.start()
     for thread in threads:
         thread.join()
-    served = [seconds for status, seconds in found if status == "200"]
-    refused = [seconds for status, seconds in found if status == "503"]
-    longest = max(seconds for _, seconds in found)
-    if len(served) + len(refused) != USERS or longest > PATIENCE:
-        raise Bad(f"{len(served)} served, {len(refused)} refused of {USERS} in {longest:.1f} s")
+    answers = {status: [seconds for one, seconds in found if one == status] for status, _ in found}
+    if set(answers) - {"200", "503"} or max(seconds for _, seconds in found) > PATIENCE:
+        told = (f"{len(times)} answers {one} within {max(times):.1f} s" for one, times in
+                sorted(answers.items()))  # fmt: skip
+        raise Bad(", ".join(told))
     return {"users": USERS}

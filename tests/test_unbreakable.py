@@ -13,6 +13,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -498,3 +499,28 @@ class TestTexts:
 
         with pytest.raises(ValueError, match="must lie between 0 and 2"):
             parse_bands(text, 3)
+
+
+class TestDask:
+    def test_a_local_cluster_listens_on_the_loopback_interface_alone(self):
+        from sigmacube.tiles.execute import _client
+
+        def sockets(process: int) -> set[str]:
+            found = set()
+            for name in os.listdir(f"/proc/{process}/fd"):
+                with suppress(FileNotFoundError):  # that of the listing itself
+                    found.add(os.readlink(f"/proc/{process}/fd/{name}"))
+            return {link[8:-1] for link in found if link.startswith("socket:[")}
+
+        def addresses() -> set[str]:
+            tree = f"/proc/{os.getpid()}/task/{os.getpid()}/children"
+            family = [os.getpid(), *map(int, Path(tree).read_text().split())]
+            ours = set().union(*map(sockets, family))
+            tables = [Path(f"/proc/net/{name}").read_text() for name in ("tcp", "tcp6")]
+            lines = [line.split() for table in tables for line in table.splitlines()[1:]]
+            return {line[1][:8] for line in lines if line[3] == "0A" and line[9] in ours}
+
+        before = addresses()
+        with _client("local", 1) as client:
+            assert client.submit(sum, [1, 2]).result() == 3
+            assert addresses() - before == {"0100007F"}

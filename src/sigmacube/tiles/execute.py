@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import multiprocessing
 import os
 import re
@@ -26,6 +27,7 @@ ROUNDS = 3
 #: Seconds without any worker after which a run on a cluster ends, and between looks at it.
 PATIENCE = 120.0
 POLL = 0.1
+LOOPBACK = "127.0.0.1"
 #: What Dask can be reached by; anything else it would try for a long time.
 _SCHEDULER = re.compile(r"(tcp|tls|ws|wss|ucx|ucxx)://[^\s/]+:\d{1,5}/?|inproc://\S+")
 
@@ -169,9 +171,15 @@ def _client(scheduler: str, workers: int) -> Iterator[Any]:
         with client:
             yield client
         return
+    # A port without an address is one on all interfaces. Workers that are ended say so at length.
     with (
         distributed.LocalCluster(
-            n_workers=workers, threads_per_worker=1, dashboard_address=":0"
+            n_workers=workers,
+            threads_per_worker=1,
+            host=LOOPBACK,
+            dashboard_address=f"{LOOPBACK}:0",
+            worker_dashboard_address=f"{LOOPBACK}:0",
+            silence_logs=logging.CRITICAL,
         ) as cluster,
         distributed.Client(cluster, set_as_default=False) as client,
     ):
