@@ -15,6 +15,8 @@ __all__ = ["CLIPPED", "COARSE", "FEW_BANDS", "WILD", "caveats"]
 # From which on the user is told: share of values on the bounds of their band, step of quantisation
 # over the noise, bands, share of values far outside the noise, correlation of neighbouring pixels.
 CLIPPED, COARSE, FEW_BANDS, WILD, CORRELATED = 0.005, 1.5, 8, 0.001, 0.05
+# Correlation of neighbouring bands from which on little of the noise shows outside the signal.
+ALIKE = 0.85
 
 
 def caveats(facts: Mapping[str, Any]) -> list[str]:
@@ -74,6 +76,7 @@ def _of_noise(facts: Mapping[str, Any]) -> list[str]:
     shared, bands = facts.get("shared") or 0.0, facts.get("bands", FEW_BANDS)
     spatial, lag1 = facts.get("prior") == "spatial", facts.get("spatial_lag1", 0.0)
     constant = len(facts.get("constant_bands", ()))
+    alike = (*facts.get("band_correlation", ()), 0.0, 0.0)[1]
     cases = (
         (
             shared,
@@ -85,6 +88,12 @@ def _of_noise(facts: Mapping[str, Any]) -> list[str]:
             "Part of what changes from pixel to pixel may be noise that all bands share, or "
             "texture; this scene cannot tell, and σ takes it for signal. If the instrument has "
             "such noise, give its covariance as noise.",
+        ),
+        (
+            alike >= ALIKE,
+            f"The noise of neighbouring bands is almost the same (correlation {alike:.2f}): most "
+            "of it lies where the signal does and is inferred, so σ may be too small. Give the "
+            "noise where it is known.",
         ),
         (
             not spatial and lag1 > CORRELATED,
