@@ -421,15 +421,15 @@ class TestStreamsAndSignals:
                 writing.set()
                 number += 1
 
-        with (
-            pytest.raises(KeyboardInterrupt),
-            staged([tmp_path / "out.zarr"], overwrite=False) as (part,),
-        ):
-            thread = threading.Thread(target=write, args=(part,))
-            thread.start()
-            assert writing.wait(20)
-            raise KeyboardInterrupt
-        thread.join()
+        def interrupted() -> None:
+            with staged([tmp_path / "out.zarr"], overwrite=False) as (part,):
+                threading.Thread(target=write, args=(part,)).start()
+                assert writing.wait(20)
+                raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            interrupted()
+        time.sleep(max(until - time.monotonic(), 0) + 0.1)
         assert list(tmp_path.iterdir()) == []
 
 
