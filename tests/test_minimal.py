@@ -7,10 +7,12 @@ import sigmacube as sc
 
 def test_minimal() -> None:
     truth = sc.synthetic.scene((48, 56, 60), rng=0)
-    noisy = sc.synthetic.add_noise(truth, 0.03, rng=1)
-    result = sc.denoise(noisy, 0.03)
-    error = result.estimate - truth.values
-    assert np.std(error) < 0.3 * 0.03
-    low, high = result.interval(0.95)
-    inside = (low <= truth.values) & (truth.values <= high)
-    assert abs(inside.mean() - 0.95) < 0.02
+    covered = []
+    for seed in (1, 2, 3):  # one draw on so small a scene scatters by .017
+        noisy = sc.synthetic.add_noise(truth, 0.03, rng=seed)
+        result = sc.denoise(noisy, 0.03)
+        error = result.estimate - truth.values
+        assert np.std(error) < 0.2 * 0.03
+        low, high = result.interval(0.95)
+        covered.append(np.mean((low <= truth.values) & (truth.values <= high)))
+    assert abs(np.mean(covered) - 0.95) < 0.03

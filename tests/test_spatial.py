@@ -75,6 +75,7 @@ def dense(part: SpatialPart) -> np.ndarray:
         for a, (top, left) in enumerate(view.corner):
             V = view.directions[a].astype(float)
             along = [phi.T @ (row.ravel()[:, None] * phi) for row in view.kept[a].astype(float)]
+            along = np.reshape(along, (-1, r * c, r * c))
             S = np.einsum("iuv,ki,li->ukvl", along, V, V)
             flat = phi.T @ (view.dropped[a].astype(float).ravel()[:, None] * phi)
             S += np.einsum("uv,kl->ukvl", flat, np.eye(k) - V @ V.T)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from sigmacube.tiles import Outcome
 
 __all__ = [
-    "available",
+    "limited",
     "run_tiled",
     "size_options",
     "tiling_options",
@@ -99,11 +99,16 @@ def too_large(source: str, options: dict[str, Any]) -> bool:
     from sigmacube.commands._options import reading
 
     rows, cols, bands = io.open_source(source, **reading(options)).shape
-    needed, there = CUBES * 8 * rows * cols * bands, available()
-    if there is None or needed < 0.8 * there:
-        return False
+    return limited(source, CUBES * 8 * rows * cols * bands, options)
+
+
+def limited(source: object, needed: float, options: dict[str, Any]) -> bool:
+    """Tell whether so many bytes are not free; then set a limit and say so."""
     from sigmacube.console import note
 
+    there = available()
+    if there is None or needed < 0.8 * there:
+        return False
     options["memory"] = 0.5 * there
     note(
         f"{source} would take {needed / 1e9:.1f} GB in memory; working tile by tile in "

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from sigmacube.commands._options import ortho_option
-from sigmacube.commands._tiles import available, size_options
-from sigmacube.console import note, percent, progress, quiet, table
+from sigmacube.commands._tiles import limited, size_options
+from sigmacube.console import percent, progress, quiet, table
 
 if TYPE_CHECKING:
     import numpy as np
@@ -119,21 +119,12 @@ def _by_tiles(source: Path, options: dict[str, Any]) -> bool:
         )
     if asked:
         return True
-    there = available()
-    if there is None or options["labels"] or not source.exists():
+    if options["labels"] or not source.exists():
         return False
     from sigmacube.io.result_file import open_result
 
     with open_result(source) as opened:
-        needed = opened.bytes_in_memory()
-    if needed < 0.8 * there:
-        return False
-    options["memory"] = 0.5 * there
-    note(
-        f"{source} would take {needed / 1e9:.1f} GB in memory; working tile by tile in "
-        f"{0.5 * there / 1e9:.1f} GB. --memory sets another limit."
-    )
-    return True
+        return limited(source, opened.bytes_in_memory(), options)
 
 
 def _make_tiles(source: Path, target: Path, overwrite: bool, options: dict[str, Any]) -> Product:

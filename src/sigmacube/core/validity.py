@@ -7,6 +7,7 @@ import numpy as np
 __all__ = [
     "broadcast_mask",
     "check_values",
+    "finite_mean",
     "mean_spectrum",
     "partly_valid",
     "to_all_bands",
@@ -19,6 +20,20 @@ NO_PIXEL = (
     "Invalid cube: no pixel is valid in all bands that hold data. Mask bands that are mostly "
     "missing."
 )
+
+
+def finite_mean(values: np.ndarray, axis: int | tuple[int, ...] = 2) -> np.ndarray:
+    """Return the mean of the finite values along axes; NaN where there are none.
+
+    Examples
+    --------
+    >>> finite_mean(np.array([[1.0, 3.0, np.nan], [np.nan] * 3]), axis=1)
+    array([ 2., nan])
+    """
+    finite = np.isfinite(values)
+    count = finite.sum(axis=axis)
+    total = np.where(finite, values, 0).sum(axis=axis, dtype=np.float64)
+    return np.divide(total, count, out=np.full(total.shape, np.nan), where=count > 0)
 
 
 def mean_spectrum(values: np.ndarray, valid: np.ndarray) -> np.ndarray:

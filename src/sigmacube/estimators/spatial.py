@@ -13,7 +13,7 @@ import numpy as np
 from sigmacube.core.errors_in_units import ErrorsInUnits
 from sigmacube.core.parallel import ParallelMap, in_turn
 from sigmacube.core.progress import Progress
-from sigmacube.core.spatial import SpatialModel, SpatialPart, smooth_region
+from sigmacube.core.spatial import Block, SpatialModel, SpatialPart, smooth_region
 from sigmacube.core.spatial import survey as survey_subspace
 from sigmacube.core.spatial.completing import Completion, learn_completion
 from sigmacube.core.spatial.subspace import project
@@ -27,15 +27,15 @@ from sigmacube.survey import AROUND, Scene, SceneBlock, Survey
 
 __all__ = ["SpatialEstimator"]
 
-# The smaller windows, as a share of the larger ones: they follow borders.
-SMALL = 0.4
+# Sizes and steps of the windows, as shares of those asked for: small ones follow borders.
+SIZES = ((1.0, 1.0), (0.5, 1.0), (0.25, 0.5))
 # Maps over windows and rows that a region takes: fits, two averages, variance.
 ROUNDS = 4
 
 
 @dataclass(frozen=True)
 class SpatialEstimator:
-    """Windows of two sizes, smoothed in the scene's subspace."""
+    """Windows of three sizes, smoothed in the scene's subspace."""
 
     settings: Settings
 
@@ -56,22 +56,23 @@ class SpatialEstimator:
 
     @property
     def windows(self) -> tuple[tuple[int, int], ...]:
-        """(size, step) of the larger and of the smaller windows."""
+        """(size, step) of the windows, the largest first."""
         window, step = self.settings.window, self.settings.step
         assert isinstance(window, int)  # `Settings` refuses others
         assert isinstance(step, int)
-        small = max(round(SMALL * window), 2)
-        return (window, step), (small, max(step // 2, 1))
+        return tuple((max(round(a * window), 2), max(round(b * step), 1)) for a, b in SIZES)
 
     def learn(self, scene: Scene, run: ParallelMap, *, whole: bool) -> Mapping[str, np.ndarray]:
         """Return what the whole scene knows: subspace, noise in space, size of errors."""
         shape = (*scene.survey.shape[:2], len(scene.survey.bands))
         noise, completion, strong = scene.survey.model, None, None
         if self.sets_aside or scene.survey.incomplete:
-            block = partial(_scaled, scene)
-            completion = learn_completion(block, shape, outliers=self.sets_aside, run=run)
+            scaled = partial(_scaled, scene)
+            completion = learn_completion(scaled, shape, outliers=self.sets_aside, run=run)
             strong = completion.strong(None if noise.is_diagonal else _mixing(noise))
-        block = partial(_white, scene, completion)
+        block: Block = partial(_white, scene, completion)
+        if whole:
+            block = _held(*block(slice(0, shape[0]), slice(0, shape[1])))
         learnt = survey_subspace(
             block, shape, windows=self.windows, run=run, directions=strong
         ).to_arrays()
@@ -173,6 +174,11 @@ def _white(
     return np.where(kept, whole / completion.scale, 0.0), None if kept.all() else kept
 
 
+def _held(values: np.ndarray, there: np.ndarray | None) -> Block:
+    """Return blocks of a scene that is held in memory."""
+    return lambda rows, cols: (values[rows, cols], None if there is None else there[rows, cols])
+
+
 def _mixing(noise: Noise) -> np.ndarray:
     """Return (bands, bands) what whitens values that are over their noise std."""
     return noise.inverse_factor * noise.std
@@ -250,4 +256,6 @@ def _std(block: SceneBlock, part: SpatialPart, scale: float) -> np.ndarray | Non
         return block.to_output(np.sqrt(part.variance) * (scale * block.noise.std))
     rows = block.noise.factor
     variance = part.errors.band_covariance(rows, rows)
+    if part.growth is not None:
+        variance *= part.growth
     return block.to_output(np.sqrt(np.maximum(variance, 0)) * scale)

@@ -15,6 +15,7 @@ import numpy as np
 import xarray as xr
 
 from sigmacube._version import __version__
+from sigmacube.core.windows import Axis
 from sigmacube.error_correlation import ErrorCorrelation, window_sides
 from sigmacube.io import crs
 from sigmacube.io import wavelengths as spectral
@@ -275,13 +276,6 @@ def _add_correlation(
     return attrs
 
 
-def _starts(size: int, window: int, step: int) -> np.ndarray:
-    """Return the first pixel of every window: steps from 0, and one that ends on the edge."""
-    last = max(size - window, 0)
-    starts = list(range(0, last + 1, step))
-    return np.array(starts if starts[-1] == last else [*starts, last])
-
-
 def _add_windows(dataset: xr.Dataset, result: DenoisedCube) -> None:
     dims: tuple[str, ...] = ("window_row", "window_col", "window_band")[: result.ranks.ndim]
     about = {"long_name": "rank of the window", "units": "1"}
@@ -297,7 +291,8 @@ def _add_windows(dataset: xr.Dataset, result: DenoisedCube) -> None:
     if window is None or step is None:
         return
     for axis, what in enumerate(("row", "col")):
-        starts = _starts(result.estimate.shape[axis], window[axis], step[axis])
+        size = result.estimate.shape[axis]
+        starts = Axis(size, min(window[axis], size), step[axis]).starts
         if len(starts) == result.ranks.shape[axis]:
             about = {"long_name": f"first {what} of the window, from 0", "units": "1"}
             dataset[f"window_{what}"] = (f"window_{what}", starts.astype(np.int32), about)

@@ -11,7 +11,7 @@ from sigmacube.cube import Cube
 from sigmacube.io.result_file import ResultFile
 from sigmacube.io.source import Source
 
-__all__ = ["block_of", "find_observed", "mean_spectrum", "name_of", "open_observed", "picture_of"]
+__all__ = ["block_of", "find_observed", "name_of", "open_observed", "picture_of"]
 
 #: Elements that are read together.
 _STREAMED = 4_000_000
@@ -82,11 +82,3 @@ def picture_of(
         for top in range(rows.start, rows.stop, strip)
     ]
     return np.concatenate(parts)
-
-
-def mean_spectrum(block: np.ndarray) -> np.ndarray:
-    """Return the mean over the pixels of a block, band by band, without NaN."""
-    finite = np.isfinite(block)
-    count = finite.sum(axis=(0, 1))
-    total = np.where(finite, block, 0).sum(axis=(0, 1), dtype=np.float64)
-    return np.divide(total, count, out=np.full(count.shape, np.nan), where=count > 0)

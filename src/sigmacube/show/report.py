@@ -13,6 +13,7 @@ import numpy as np
 
 from sigmacube._version import __version__
 from sigmacube.core.card import size_of
+from sigmacube.core.validity import finite_mean
 from sigmacube.cube import Cube
 from sigmacube.io.atomic import check_output, staged
 from sigmacube.io.cf import REFERENCES
@@ -29,7 +30,7 @@ from sigmacube.show.key_figures import (
 )
 from sigmacube.show.look import CSS
 from sigmacube.show.place import Place
-from sigmacube.show.telling import Pixel, nanmean, telling_pixels
+from sigmacube.show.telling import Pixel, telling_pixels
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -213,7 +214,10 @@ class _Page:
 
     def scene(self) -> str:
         """Return the scene before and after, and sigma."""
-        result, shown = self.result, plots.usable_bands(self.result.estimate, self._good())
+        result, shown = (
+            self.result,
+            plots.usable_bands(self.result.estimate, self.source.good_bands),
+        )
         chosen = plots.color_bands(shown, result.wavelengths)
         limits = plots.stretch_limits(result.estimate[:, :, chosen])
         pictures: list[tuple[str, Any]] = []
@@ -353,9 +357,6 @@ class _Page:
                 blocks.append(f"<div><h3>{title}</h3><table>{rows}</table></div>")
         return _section("Settings", f"<div class=columns>{''.join(blocks)}</div>")
 
-    def _good(self) -> np.ndarray:
-        return self.source.good_bands
-
     def _maps(self, pictures: list[tuple[str, Any]], *, marks: bool = False) -> str:
         """Draw maps of one size, and return them as images side by side."""
         from matplotlib.figure import Figure
@@ -408,18 +409,14 @@ class _Page:
             observed=self._observed(row, col),
             ax=ax,
         )
-        metadata = self.result.metadata
-        unit = str(metadata.get("units") or "")
-        ax.set_ylabel(
-            f"{metadata.get('name') or 'value'}" + (f" ({unit})" if unit not in ("", "1") else "")
-        )
+        ax.set_ylabel(plots.quantity(self.result))
         ax.set_title(f"{number}  {why} ({row}, {col})")
         if number > 1 and (legend := ax.get_legend()) is not None:
             legend.remove()
 
     def _sigma_table(self, rank: np.ndarray) -> str:
         """Return sigma by rank, and at the edge of the scene against inside."""
-        left = np.sqrt(nanmean(np.square(relative_std(self.result)), axis=2))
+        left = np.sqrt(finite_mean(np.square(relative_std(self.result)), axis=2))
         window = self.result.settings.get("window") or [2, 2]
         window = window if isinstance(window, list | tuple) else [window, window]
         inside = np.zeros(left.shape, dtype=bool)

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from sigmacube.core.validity import finite_mean
 from sigmacube.show import plots
 
 if TYPE_CHECKING:
     from sigmacube.result import DenoisedCube
 
-__all__ = ["Pixel", "nanmean", "telling_pixels"]
+__all__ = ["Pixel", "telling_pixels"]
 
 _CLASSES = 4
 
@@ -25,14 +26,6 @@ class Pixel(NamedTuple):
     why: str
 
 
-def nanmean(values: np.ndarray, axis: int) -> np.ndarray:
-    """Return the mean of the finite values; NaN where there are none."""
-    finite = np.isfinite(values)
-    count = finite.sum(axis=axis)
-    total = np.where(finite, values, 0).sum(axis=axis)
-    return np.divide(total, count, out=np.full(total.shape, np.nan), where=count > 0)
-
-
 def telling_pixels(result: DenoisedCube, step: int) -> Iterator[Pixel]:
     """Yield the pixels of lowest and highest sigma, and those nearest to class centres."""
     values = result.estimate
@@ -42,7 +35,7 @@ def telling_pixels(result: DenoisedCube, step: int) -> Iterator[Pixel]:
         return
     taken: list[tuple[int, int]] = []
     if result.std is not None:
-        level = np.sqrt(nanmean(np.square(result.std, dtype=np.float64), axis=2))
+        level = np.sqrt(finite_mean(np.square(result.std, dtype=np.float64), axis=2))
         level = np.where(whole, level, np.nan)
         inner = _inner(level)
         for why, at in (("lowest σ", np.nanargmin(inner)), ("highest σ", np.nanargmax(inner))):

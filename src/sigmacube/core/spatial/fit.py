@@ -1,11 +1,12 @@
 r"""One window: local directions, shrunk spatial frequencies, twice.
 
-A window of n pixels holds z (n, k), unit noise. Its principal directions V (k, r) above the noise
-edge give r images X = zV; C = Φ X Φᵀ / √N(f) are their coefficients, again of unit noise.
+A window of n pixels holds z (n, k), unit noise. Its mean m is kept as it is. The principal
+directions V (k, r) of z − m above the noise edge give r images X = (z − m)V; C = Φ X Φᵀ / √N(f) are
+their coefficients, again of unit noise.
 
 First round: with p the mean of C² and of its 3 × 3 surroundings, h = (1 − τ/p)₊. Second round: with
-λ the squared coefficients of the first estimate, h = λ² / (λ² + 1). The mean of a window is kept,
-h = 1. The estimate of the window is x̂ = Φᵀ(√N h C)Φ Vᵀ.
+λ the squared coefficients of the first estimate, h = λ² / (λ² + 1). The estimate of the window is
+x̂ = m + Φᵀ(√N h C)Φ Vᵀ.
 """
 
 from __future__ import annotations
@@ -16,19 +17,27 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from sigmacube.core.spatial.transform import forward, inverse, neighbour_power, rings
+from sigmacube.core.spatial.transform import (
+    forward,
+    inverse,
+    neighbour_count,
+    neighbour_sum,
+    rings,
+)
 from sigmacube.core.spatial.transform import spread as spread_power
 
 __all__ = ["BINS", "Fits", "cut", "fit_windows", "first_shrinkage", "padded_rank", "project",
-           "residuals", "second_shrinkage", "weights"]  # fmt: skip
+           "second_shrinkage", "smooth", "weights"]  # fmt: skip
 
 THRESHOLD = 2.0
 BINS = 14
 _FIRST, _LAST = math.log(0.02), math.log(200.0)
 _PER_BIN = (BINS - 2) / (_LAST - _FIRST)
-POWER = 3
+POWER = 2.5
+# Power of a window over its noise edge, up to which single precision holds the noise as well.
+COARSE = 5e4
 PER_WINDOW = (
-    "index", "corner", "rank", "left", "directions", "coefficients", "leverage", "classes",
+    "index", "corner", "rank", "left", "mean", "directions", "coefficients", "leverage",
 )  # fmt: skip
 
 
@@ -46,14 +55,14 @@ class Fits:
     """(windows,) kept directions r."""
     left: np.ndarray
     """(windows,) mean square per coefficient of the directions that were dropped."""
+    mean: np.ndarray
+    """(windows, k) m."""
     directions: np.ndarray
     """(windows, k, R) V, zero beyond r."""
     coefficients: np.ndarray
     """(windows, R, rows, cols) C, unit noise."""
     leverage: np.ndarray
-    """(windows, rows, cols) Σ_i U_ui², the error that V itself brings to every other direction."""
-    classes: np.ndarray
-    """(windows, R, rows, cols) uint8: ring and power of the neighbours in frequency."""
+    """(windows, rows, cols) 1/n + Σ_i U_ui²: the error that m and V bring to other directions."""
 
     def part(self, chosen: np.ndarray) -> Fits:
         """Return some of the windows."""
@@ -74,6 +83,19 @@ class Fits:
         """(windows, R, 1, 1) whether a component is one of the kept directions."""
         padded = self.directions.shape[2]
         return (np.arange(padded) < self.rank[:, None])[:, :, None, None]
+
+    @property
+    def classes(self) -> np.ndarray:
+        """(windows, R, rows, cols) uint8: ring · bins + bin of the mean power of the neighbours.
+
+        The coefficient itself has no part in its class, which is independent of its own noise.
+        """
+        power = self.coefficients * self.coefficients
+        around = neighbour_sum(power)
+        around -= power
+        around /= np.maximum(neighbour_count(self.side) - 1, 1).astype(around.dtype)
+        bins = np.clip((np.log(np.maximum(around, 1e-6)) - _FIRST) * _PER_BIN + 1, 0, BINS - 1)
+        return bins.astype(np.uint8) + (rings(self.side) * BINS).astype(np.uint8)
 
     @property
     def side(self) -> tuple[int, int]:
@@ -103,64 +125,76 @@ def fit_windows(
 ) -> list[Fits]:
     """Return the fits of windows z (windows, rows, cols, k), in groups of equal padded rank."""
     count, r, c, k = z.shape
-    flat = z.reshape(count, r * c, k)
-    values, vectors = np.linalg.eigh(np.matmul(flat.transpose(0, 2, 1), flat))
-    values, vectors = values[:, ::-1], vectors[:, :, ::-1]
+    n = r * c
+    flat = z.reshape(count, n, k)
+    mean = flat.mean(axis=1)
+    flat = flat - mean[:, None]
+    values, vectors = principal(flat, edge)
     rank = np.count_nonzero(values > edge**2, axis=1)
-    dropped = np.where(np.arange(k) >= rank[:, None], values, 0.0).sum(axis=1)
-    left = dropped / np.maximum((k - rank) * r * c, 1)
-    padded = np.minimum(padded_rank(rank), k)
+    dropped = np.where(np.arange(values.shape[1]) >= rank[:, None], values, 0).sum(axis=1)
+    left = dropped / np.maximum((k - rank) * (n - 1), 1)
+    padded = np.minimum(padded_rank(rank), values.shape[1])
+    root, mean = np.sqrt(noise_power).astype(np.float32), mean.astype(np.float32)
     groups = []
     for R in np.unique(padded).tolist():
         mine = np.flatnonzero(padded == R)
         kept = np.arange(R) < rank[mine, None]
-        directions = vectors[mine, :, :R] * kept[:, None]
-        single = directions.astype(np.float32)
-        images = np.matmul(
-            single.transpose(0, 2, 1), flat[mine].astype(np.float32).transpose(0, 2, 1)
-        ).reshape(len(mine), R, r, c)
-        scale = np.where(kept, 1 / np.where(kept, values[mine, :R], 1.0), 0.0)
-        leverage = np.matmul(
-            scale.astype(np.float32)[:, None], (images * images).reshape(len(mine), R, r * c)
-        ).reshape(len(mine), r, c)
-        coefficients = forward(images) / np.sqrt(noise_power).astype(np.float32)
+        V = vectors[mine, :, :R] * kept[:, None]
+        single = flat[mine].astype(np.float32).transpose(0, 2, 1)
+        images = np.matmul(V.transpose(0, 2, 1), single).reshape(len(mine), R, r, c)
+        scale = np.where(kept, 1 / np.where(kept, values[mine, :R], 1), 0).astype(np.float32)
+        leverage = np.einsum("ar,aryx->ayx", scale, images * images) + np.float32(1 / n)
         groups.append(
-            Fits(size, index[mine], corner[mine], rank[mine], left[mine], single, coefficients,
-                 leverage, _classes(coefficients))
+            Fits(size, index[mine], corner[mine], rank[mine], left[mine], mean[mine], V,
+                 forward(images) / root, leverage)
         )  # fmt: skip
     return groups
 
 
-def padded_rank(rank: np.ndarray) -> np.ndarray:
-    """Return the next of 2, 4, 8, 12, 16, 20, ... for every rank."""
-    return np.where(rank <= 2, 2, 4 * ((rank + 3) // 4))
+def principal(flat: np.ndarray, edge: float) -> tuple[np.ndarray, np.ndarray]:
+    """Return squared singular values, falling, and directions (windows, k, m) of (windows, n, k).
 
-
-def _classes(coefficients: np.ndarray) -> np.ndarray:
-    """Return ring · bins + bin of the mean power of a coefficient's neighbours.
-
-    The coefficient itself has no part in its class, so the class is independent of its own noise.
+    Of the Gram matrix of pixels or of directions, whichever is smaller. In single precision where
+    the noise is not lost in it: by its square it may be a millionth of the signal.
     """
-    _, around = neighbour_power(coefficients * coefficients)
-    bins = np.clip((np.log(np.maximum(around, 1e-6)) - _FIRST) * _PER_BIN + 1, 0, BINS - 1)
-    ring = (rings(coefficients.shape[2:]) * BINS).astype(np.uint8)
-    return bins.astype(np.uint8) + ring
+    _, n, k = flat.shape
+    transposed = n < k
+    first, second = (
+        (flat, flat.transpose(0, 2, 1)) if transposed else (flat.transpose(0, 2, 1), flat)
+    )
+    gram = np.matmul(first, second)
+    coarse = np.trace(gram, axis1=1, axis2=2) < COARSE * edge**2
+    values, vectors = np.empty(gram.shape[:2]), np.empty(gram.shape, dtype=np.float32)
+    for chosen, dtype in ((coarse, np.float32), (~coarse, np.float64)):
+        if chosen.any():
+            values[chosen], vectors[chosen] = np.linalg.eigh(gram[chosen].astype(dtype, copy=False))
+    values, vectors = values[:, ::-1], vectors[:, :, ::-1]
+    if transposed:
+        scale = 1 / np.sqrt(np.maximum(values, np.finfo(np.float32).tiny))
+        vectors = np.matmul(second, vectors) * scale[:, None]
+    return values, vectors.astype(np.float32, copy=False)
+
+
+def padded_rank(rank: np.ndarray) -> np.ndarray:
+    """Return the next of 0, 1, 2, 4, 8, 12, 16, 20, ... for every rank."""
+    return np.where(rank <= 2, rank, 4 * ((rank + 3) // 4))
 
 
 def first_shrinkage(fits: Fits) -> np.ndarray:
     """Return h (windows, R, rows, cols) = (1 − τ/p)₊ from the coefficients themselves."""
     power = fits.coefficients * fits.coefficients
-    around, _ = neighbour_power(power)
-    pooled = np.float32(0.5) * (power + around)
-    h = np.maximum(1 - np.float32(THRESHOLD) / np.maximum(pooled, np.float32(1e-6)), 0)
+    pooled = neighbour_sum(power)
+    pooled /= neighbour_count(fits.side).astype(power.dtype)
+    pooled += power
+    h = np.maximum(1 - 2 * THRESHOLD / np.maximum(pooled, 1e-6), 0)
     return _with_mean(h, fits)
 
 
 def second_shrinkage(fits: Fits, pilot: np.ndarray, noise_power: np.ndarray) -> np.ndarray:
     """Return h = λ² / (λ² + 1) from the windows of a first estimate (windows, rows, cols, k)."""
-    power = project(fits, pilot) ** 2 / noise_power.astype(np.float32)
-    # Beyond a thousand h is one to the last bit of a single, and squares do not overflow.
-    power = np.minimum(power, np.float32(1e4)) ** 2
+    power = project(fits, pilot) ** 2 / noise_power.astype(pilot.dtype)
+    # Beyond that h is one to the last bit of a single, and squares do not overflow.
+    power = np.minimum(power, 1e4) ** 2
     return _with_mean(power / (power + 1), fits)
 
 
@@ -174,24 +208,25 @@ def project(fits: Fits, windows: np.ndarray) -> np.ndarray:
     """Return the coefficients (windows, R, rows, cols) of other data along the kept directions."""
     count, r, c, k = windows.shape
     flat = windows.reshape(count, r * c, k).transpose(0, 2, 1)
-    return forward(np.matmul(fits.directions.transpose(0, 2, 1), flat).reshape(count, -1, r, c))
+    images = np.matmul(fits.directions.transpose(0, 2, 1), flat)
+    return forward(images.reshape(count, fits.directions.shape[2], r, c))
 
 
-def residuals(
-    fits: Fits, h: np.ndarray, windows: np.ndarray, noise_power: np.ndarray
-) -> np.ndarray:
-    """Return x̂ − z (windows, rows, cols, k): the estimate of each window less its data."""
-    count, r, c, _ = windows.shape
-    shrunk = inverse(h * fits.coefficients * np.sqrt(noise_power).astype(np.float32))
-    flat = shrunk.reshape(count, -1, r * c).transpose(0, 2, 1)
-    return np.matmul(flat, fits.directions.transpose(0, 2, 1)).reshape(windows.shape) - windows
+def smooth(fits: Fits, h: np.ndarray, noise_power: np.ndarray) -> np.ndarray:
+    """Return x̂ (windows, rows, cols, k): the estimate of each window."""
+    count, R, r, c = h.shape
+    shrunk = inverse(h * fits.coefficients * np.sqrt(noise_power).astype(h.dtype))
+    flat = shrunk.reshape(count, R, r * c).transpose(0, 2, 1)
+    estimate = np.matmul(flat, fits.directions.transpose(0, 2, 1))
+    estimate += fits.mean[:, None]
+    return estimate.reshape(count, r, c, -1)
 
 
-def weights(fits: Fits, h: np.ndarray, noise_power: np.ndarray) -> np.ndarray:
-    """Return t⁻³ (windows, rows, cols), t_u = Σ_i q_ui + a_u (k − r), the claimed error there."""
+def weights(fits: Fits, h: np.ndarray, noise_power: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return t^−2.5 and t (windows, rows, cols), t_u = Σ_i q_ui + a_u (k − r) the claimed error."""
     k = fits.directions.shape[1]
-    trace = h.sum(axis=1, keepdims=True) * noise_power.astype(np.float32)
+    trace = h.sum(axis=1, keepdims=True) * noise_power.astype(h.dtype)
     claimed = spread_power(trace)[:, 0]
-    claimed += fits.leverage * (k - fits.rank).astype(np.float32)[:, None, None]
-    lowest = np.float32(0.1 * k / (claimed.shape[1] * claimed.shape[2]))
-    return np.maximum(claimed, lowest) ** np.float32(-POWER)
+    claimed += fits.leverage * (k - fits.rank).astype(h.dtype)[:, None, None]
+    lowest = 0.1 * k / (claimed.shape[1] * claimed.shape[2])
+    return np.maximum(claimed, lowest) ** -POWER, claimed

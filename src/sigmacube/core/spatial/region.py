@@ -49,6 +49,8 @@ class SpatialPart:
     """(row, col) in the scene of pixels that no window explains."""
     errors: SpatialErrors | None
     """Error model of the region."""
+    growth: np.ndarray | None = None
+    """(row, col, P) by how much the variance grew where bands are missing; None if none are."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,15 +134,16 @@ def _finish(
     seen = basis * np.sqrt(gain)
     variance = variance_along(views, core, seen, seen, run, [(own, share), (beyond, 1 - share)])
     np.maximum(variance, np.float32(1e-12), out=variance)
+    growth = None
     if data.holes is not None:
-        growth = band_growth(data.holes.part(core.within(data.box)), basis)
-        variance *= np.maximum(growth, 1)
+        growth = np.maximum(band_growth(data.holes.part(core.within(data.box)), basis), 1)
+        variance *= growth
     restored = lines(y, estimate, kept)
     at = tuple(restored.T)
     estimate[at], variance[at] = y[at], 1.0
     errors = SpatialErrors(core, basis, gain, views, loading, own, f_out, restored)
     listed = [(int(r) + core.top, int(c) + core.left) for r, c in np.argwhere(odd)]
-    return SpatialPart(estimate, variance, *windows, listed, errors)
+    return SpatialPart(estimate, variance, *windows, listed, errors, growth)
 
 
 def _give_back(
@@ -189,13 +192,11 @@ def _shares(
 def _views(
     model: SpatialModel, plan: Plan, smoothed: Smoothed, data: _Data, wide: Box, core: Box
 ) -> list[View]:
-    """Return the views of a region, scaled by the spread of windows and by what is missing."""
-    views = look(smoothed, wide, plan, model.risk)
-    factor = np.zeros(wide.shape)
-    inside = core.within(wide)
-    every = model.risk.factors(smoothed.spread, claimed(views, wide, model.risk.gain))
-    factor[inside] = every[inside]
-    views = scaled(views, wide, factor)
+    """Return the views of a region, scaled by what windows claim and by what is missing."""
+    views = model.risk.located(look(smoothed, wide, plan, model.risk), wide, smoothed.claim)
+    inside = np.zeros(wide.shape)
+    inside[core.within(wide)] = 1.0
+    views = scaled(views, wide, inside)
     if data.holes is None:
         return views
     return less_seen(views, data.box, data.holes.share, model.hole_factor)
@@ -261,8 +262,8 @@ def _windows(
         n = fits.side[0] * fits.side[1]
         local = fits.corner - (data.box.top, data.box.left)
         outside = cut(data.outside[..., None], local, fits.side).mean(axis=(1, 2, 3))
-        dropped = (k - fits.rank) * fits.left * n
-        expected = (k - fits.rank) * (n - fits.rank) + (bands - k) * n
+        dropped = (k - fits.rank) * fits.left * (n - 1)
+        expected = (k - fits.rank) * (n - 1 - fits.rank) + (bands - k) * n
         total = dropped + (bands - k) * n * outside
         ratios[fits.size].append(np.where(expected > 0, total / np.maximum(expected, 1), np.nan))
         ranks[fits.size].append(np.column_stack([fits.index, fits.rank]))

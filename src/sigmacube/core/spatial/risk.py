@@ -2,14 +2,15 @@ r"""How large errors are, measured on the scene by Stein's identity.
 
 For an estimate x̂(z) of unit-noise data, ‖x̂ − z‖² − 1 + 2 ∂x̂/∂z is its squared error without bias,
 whatever x̂ does: shrinkage chosen from the data, averages of windows, a second round. The derivative
-comes from one more run on z + εb with b random: b (x̂(z + εb) − x̂(z))/ε. Averaged over classes that
-do not depend on a coefficient's own noise it gives tables of the error of the *final* estimate.
-The model that the tables make is then held against the scene: by frequency as windows see it, by
-direction of the subspace, and by how much windows disagree at a pixel.
+comes from one more run on z + εb with b random: b (x̂(z + εb) − x̂(z))/ε. It scatters by the noise of
+the scene. The response (x̂(z + εb) − x̂(z))/ε itself does not: it says how errors are spread over
+frequencies, directions and pixels; the identity says how large they are in each ring of frequency,
+as far as that can be told from chance.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -26,8 +27,6 @@ from sigmacube.core.spatial.views import (
     claimed,
     error_sample,
     look,
-    relative_spread,
-    scaled,
     variance_along,
     viewing,
 )
@@ -36,14 +35,23 @@ __all__ = ["Trial", "hole_factor", "measured_risk", "ordinary", "try_patch"]
 
 STEP = 0.1
 LEVELS = 4
-# Shares of pixels that bound the classes of spread: finer where windows disagree most.
+# Shares of pixels that bound the classes of claim: finer where windows claim most.
 BOUNDS = np.array([0.125, 0.25, 0.375, 0.5, 0.625, 0.75, 0.85, 0.92, 0.96, 0.985])
 PRIOR = 400.0
 LEAST_GAIN, MOST_GAIN = 0.2, 5.0
 # How often the model's power by frequency is matched to the scene's, and by how much at once.
 MATCHES = 2
-RESPONSE = 0.75
 LEAST_MATCH, MOST_MATCH = 0.5, 4.0
+# A rank that changes within the step is a jump, which over the step squared counts too much.
+JUMP = 6.0
+# The least share of the response to noise that the error is.
+RESPONSE = 0.6
+# What the error is to be expected, over the response to noise: what smooths also biases.
+BIAS = 1.04
+# Relative error of the noise at a frequency, where it is not white.
+COLOUR = 0.02
+# Dropped directions of a small scene hold signal as well: so much more noise is believed at most.
+MOST_NOISE = 1.1
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,16 +65,18 @@ class Trial:
     error: np.ndarray
     """(rows, cols, k) the squared error of every coefficient, without bias, by Stein's identity."""
     response: np.ndarray
-    """(k,) mean square of the estimate's response to noise: its variance, without bias."""
+    """(rows, cols, k) square of the estimate's response to noise: its variance."""
     windows: list[Fits]
     """Windows that the error model looks through."""
-    coefficients: list[tuple[np.ndarray, np.ndarray]]
-    """By stack of windows, the same identity for coefficients by frequency: along kept directions
-    (windows, R, rows, cols), and summed over all k (windows, rows, cols)."""
+    coefficients: list[tuple[np.ndarray, np.ndarray, np.ndarray]]
+    """By stack of windows, for coefficients by frequency: response along kept directions (windows,
+    R, rows, cols), summed over all k (windows, rows, cols), and the error, summed likewise."""
     outside: np.ndarray
     """(rows, cols) ‖y − yBBᵀ‖²."""
     bands: int
     """P."""
+    imputed: bool
+    """Whether elements were missing: the identity then knows the noise less well."""
 
     @property
     def box(self) -> Box:
@@ -107,10 +117,15 @@ def try_patch(
         noise = noise * (_noise_left(smoothed.fits) / noise.mean())
     residual, probe = smoothed.estimate - z, probe * noise
     error = residual**2 + 2 * probe * response - noise
+    size = np.einsum("yxk,yxk->yx", response, response)
+    most = JUMP * np.median(size / smoothed.claim) * smoothed.claim
+    fields = (residual, probe, response)
+    response = response * np.sqrt(np.minimum(most / np.maximum(size, 1e-30), 1))[..., None]
     windows = [fits for fits, _ in viewing(smoothed, plan)]
-    parts = [_by_frequency(f, (residual, probe, response), noise, plan) for f in windows]
-    power = np.mean(response**2, axis=(0, 1)) * noise
-    return Trial(plan, smoothed, residual, error, power, windows, parts, outside, y.shape[2])
+    parts = [_by_frequency(f, (*fields, response), noise, plan) for f in windows]
+    square = response**2 * noise
+    return Trial(plan, smoothed, residual, error, square, windows, parts, outside, y.shape[2],
+                 imputed)  # fmt: skip
 
 
 def _noise_left(fits: list[Fits]) -> float:
@@ -118,10 +133,10 @@ def _noise_left(fits: list[Fits]) -> float:
     found, expected = 0.0, 1e-9
     for group in fits:
         if group.size == 0:
-            (k, _), n = group.directions.shape[1:], group.side[0] * group.side[1]
-            found += float(np.sum(group.left * (k - group.rank) * n))
-            expected += float(np.sum((k - group.rank) * (n - group.rank)))
-    return max(found / expected, 1.0)
+            (k, _), free = group.directions.shape[1:], group.side[0] * group.side[1] - 1
+            found += float(np.sum(group.left * (k - group.rank) * free))
+            expected += float(np.sum((k - group.rank) * (free - group.rank)))
+    return float(np.clip(found / expected, 1.0, MOST_NOISE))
 
 
 def coloured(rng: np.random.Generator, shape: tuple[int, ...], plan: Plan) -> np.ndarray:
@@ -139,18 +154,17 @@ def coloured(rng: np.random.Generator, shape: tuple[int, ...], plan: Plan) -> np
 
 def _by_frequency(
     fits: Fits,
-    fields: tuple[np.ndarray, np.ndarray, np.ndarray],
+    fields: tuple[np.ndarray, ...],
     noise: np.ndarray,
     plan: Plan,
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return the squared error of a stack's coefficients, see `Trial.coefficients`."""
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return response and squared error of a stack's coefficients, see `Trial.coefficients`."""
     power = plan.noise_power[0]
     parts = [cut(field.astype(np.float32), fits.corner, fits.side) for field in fields]
-    r, b, j = (project(fits, part) for part in parts)
-    along = np.einsum("akr,k->ar", fits.directions**2, noise)[:, :, None, None]
-    kept = ((r * r + 2 * b * j) / power - along) * fits.kept
-    r, b, j = (forward(np.ascontiguousarray(np.moveaxis(part, 3, 1))) for part in parts)
-    return kept, np.sum(r * r + 2 * b * j, axis=1) / power - noise.sum()
+    kept = project(fits, parts[3]) ** 2 / power
+    r, b, j, held = (forward(np.ascontiguousarray(np.moveaxis(part, 3, 1))) for part in parts)
+    error = np.sum(r * r + 2 * b * j, axis=1) / power - noise.sum()
+    return kept, np.sum(held * held, axis=1) / power, error
 
 
 def measured_risk(trials: list[Trial], k: int, run: Run) -> RiskTable:
@@ -160,31 +174,28 @@ def measured_risk(trials: list[Trial], k: int, run: Run) -> RiskTable:
     too small at low frequencies: power by ring of frequency is matched to what the scene has.
     """
     table, actual = _tables(trials, k)
-    trials = _lifted(trials)
+    table = replace(table, **_by_claim(trials, actual))
     for match in range(MATCHES + 1):
-        seen = [trial.views(table) for trial in trials]
-        table = replace(table, gain=_gains(trials, seen, run))
-        claims = [claimed(v, t.box, table.gain) for t, v in zip(trials, seen, strict=True)]
-        bounds, factor = _factors(trials, claims)
-        table = replace(table, bounds=bounds, factor=factor)
+        seen = [
+            table.located(trial.views(table), trial.box, trial.smoothed.claim) for trial in trials
+        ]
+        table = replace(table, gain=table.gain * _gains(trials, seen, table, run))
         if match < MATCHES:
-            ratio = actual / np.maximum(_modelled(trials, seen, claims, table, match), 1e-12)
+            ratio = actual / np.maximum(_modelled(trials, seen, table, match), 1e-12)
             ratio = np.clip(ratio, LEAST_MATCH, MOST_MATCH)
             kept = (table.kept.reshape(N_RINGS, BINS) * ratio[:, None]).ravel()
             table = replace(table, kept=kept, dropped=table.dropped * ratio)
     return table
 
 
-def _lifted(trials: list[Trial]) -> list[Trial]:
-    """Return the patches with errors that are on the whole no smaller than the response to noise.
+def drawn(found: np.ndarray, towards: np.ndarray, error: np.ndarray) -> np.ndarray:
+    """Return what was found, drawn towards what is expected where its error hides the difference.
 
-    The identity scatters by the noise itself, so on few pixels it may fall below the variance of
-    the estimate, which scatters much less. A finite step overstates that by up to a third.
+    By the share of James and Stein, 1 − (error/distance)².
     """
-    actual = np.mean([trial.error.mean() for trial in trials])
-    least = RESPONSE * np.mean([trial.response.mean() for trial in trials])
-    lift = max(float(least - actual), 0.0)
-    return [replace(trial, error=trial.error + lift) for trial in trials]
+    distance = found - towards
+    share = np.maximum(1 - error**2 / np.maximum(distance**2, 1e-30), 0)
+    return np.asarray(towards + share * distance)
 
 
 def _tables(trials: list[Trial], k: int) -> tuple[RiskTable, np.ndarray]:
@@ -193,18 +204,30 @@ def _tables(trials: list[Trial], k: int) -> tuple[RiskTable, np.ndarray]:
     levels = np.quantile(left, np.arange(1, LEVELS) / LEVELS)
     kept = np.zeros((2, N_RINGS * BINS))
     beyond = np.zeros((2, LEVELS * N_RINGS))
+    rings_, count = np.zeros((3, N_RINGS)), 0
     for trial in trials:
-        for fits, (risk, total) in zip(trial.windows, trial.coefficients, strict=True):
-            number = np.broadcast_to(fits.kept, risk.shape)
-            kept += _counted(fits.classes, risk, number, kept.shape[1])
-            level = np.searchsorted(levels, fits.left)[:, None, None] * N_RINGS + rings(fits.side)
+        power = trial.plan.noise_power[0]
+        for fits, (along, total, error) in zip(trial.windows, trial.coefficients, strict=True):
+            number = np.broadcast_to(fits.kept, along.shape)
+            kept += _counted(fits.classes, along, number, kept.shape[1])
+            ring = np.broadcast_to(rings(fits.side), total.shape)
+            level = np.searchsorted(levels, fits.left)[:, None, None] * N_RINGS + ring
             free = np.broadcast_to((k - fits.rank)[:, None, None], total.shape)
-            beyond += _counted(level, total - risk.sum(axis=1), free, beyond.shape[1])
+            beyond += _counted(level, total - along.sum(axis=1), free, beyond.shape[1])
+            rings_[:2] += _counted(ring, total * power, error * power, N_RINGS)
+            rings_[2] += len(total) * np.bincount(ring[0].ravel(), power.ravel() ** 2, N_RINGS)
+            count += total.size
     lowest = float(np.sqrt(2 / sum(trial.residual.size for trial in trials)))
-    by_ring = kept[0].reshape(N_RINGS, BINS).sum(axis=1) + beyond[0].reshape(LEVELS, -1).sum(axis=0)
+    # Windows that look overlap about four times: their coefficients are not all independent.
+    spread = np.sqrt(2 * k * 4 * rings_[2])
+    if np.any(trials[0].plan.noise_power[0] != 1):  # known to so much, it adds as much
+        spread = np.hypot(spread, COLOUR * k * np.sqrt(rings_[2] * count))
+    by_ring = drawn(rings_[1], BIAS * rings_[0], spread)
+    least = BIAS if any(trial.imputed for trial in trials) else RESPONSE
+    by_ring = np.maximum(by_ring, least * rings_[0]) / count
     dropped = _pooled_dropped(beyond.reshape(2, LEVELS, N_RINGS), lowest)
-    none = np.zeros(0), np.ones(1)
-    return RiskTable(_pooled(kept, lowest), dropped, levels, np.ones(k), *none), by_ring
+    plain = np.zeros(0), np.ones(1), np.zeros(())
+    return RiskTable(_pooled(kept, lowest), dropped, levels, np.ones(k), *plain), by_ring
 
 
 def _counted(label: np.ndarray, values: np.ndarray, number: np.ndarray, count: int) -> np.ndarray:
@@ -229,57 +252,69 @@ def _pooled_dropped(sums: np.ndarray, lowest: float) -> np.ndarray:
     return np.maximum(mean, lowest)
 
 
-def _gains(trials: list[Trial], seen: list[list[View]], run: Run) -> np.ndarray:
-    """Return (k,) what the claimed variance along each direction of B is multiplied by.
+def _gains(trials: list[Trial], seen: list[list[View]], table: RiskTable, run: Run) -> np.ndarray:
+    """Return (k,) by how much more the variance along each direction of B is than is seen.
 
     Tables are by spatial frequency; strong directions, where borders and contrasts are, err more
-    than they say, weak ones less. Measured by the same identity, never rising from strong to weak.
+    than they say, weak ones less.
     """
-    k = trials[0].residual.shape[2]
-    actual, claim, eye = np.zeros(k), np.zeros(k), np.eye(k)
-    for trial, views in zip(trials, seen, strict=True):
-        claim += variance_along(views, trial.box, eye, eye, run).sum(axis=(0, 1), dtype=np.float64)
-        actual += trial.error.sum(axis=(0, 1))
-    ratio = actual / np.maximum(claim, 1e-12)
-    return np.clip(_rising(ratio[::-1], claim[::-1] ** 2)[::-1], LEAST_GAIN, MOST_GAIN)
+    count = sum(trial.residual.shape[0] * trial.residual.shape[1] for trial in trials)
+    rows = np.diag(np.sqrt(table.gain))
+    claim = sum(variance_along(views, trial.box, rows, rows, run).sum(axis=(0, 1), dtype=np.float64)
+                for trial, views in zip(trials, seen, strict=True))  # fmt: skip
+    response, error = (
+        sum(getattr(trial, name).sum(axis=(0, 1)) for trial in trials)
+        for name in ("response", "error")
+    )
+    expected = response * (claim.sum() / max(response.sum(), 1e-12))
+    actual = drawn(error, expected, np.full(len(error), math.sqrt(2 * count)))
+    ratio = np.maximum(actual, RESPONSE * expected) / np.maximum(claim, 1e-12)
+    return np.clip(ratio, LEAST_GAIN, MOST_GAIN)
 
 
-def _factors(trials: list[Trial], claims: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """Return bounds of the spread of windows at a pixel, and the factor of each class.
+def _by_claim(trials: list[Trial], by_ring: np.ndarray) -> dict[str, np.ndarray]:
+    """Return bounds, factor and lost of a `RiskTable`: the error of a pixel by what windows claim.
 
-    Windows know how large errors are on the whole, not where in them. Where windows disagree,
-    errors are larger; how much larger is measured by the same identity, pixel by pixel. Factors
-    are drawn towards their mean by their sampling error, and rise with the spread.
+    The response to noise says how the error differs between pixels: it does not depend on the noise
+    of the scene, on which the claim does. The identity, by ring of frequency, says how large the
+    error is in all; what is beyond noise and its bias is lost signal, the same everywhere.
     """
-    spread = [relative_spread(t.smoothed.spread, c) for t, c in zip(trials, claims, strict=True)]
-    a = np.concatenate([trial.error.sum(axis=2).ravel() for trial in trials])
-    c, s = (np.concatenate([part.ravel() for part in parts]) for parts in (claims, spread))
-    bounds = np.unique(np.quantile(s, BOUNDS[BOUNDS * (1 - BOUNDS) * len(s) > 100]))
-    label = np.searchsorted(bounds, s)
-    return bounds, _class_factors(a, c, label, len(bounds) + 1)
+    response = np.concatenate([trial.response.sum(axis=2).ravel() for trial in trials])
+    claim = np.concatenate([trial.smoothed.claim.ravel() for trial in trials]).astype(np.float64)
+    bounds = np.unique(np.quantile(claim, BOUNDS[BOUNDS * (1 - BOUNDS) * len(claim) > 100]))
+    label = np.searchsorted(bounds, claim)
+    sums = [np.bincount(label, part, minlength=len(bounds) + 1) for part in (response, claim)]
+    factor = sums[0] / np.maximum(sums[1], 1e-12)
+    fitted = factor[label] * claim
+    # Beyond noise and the bias that goes with it, errors are signal that windows do not see.
+    total = by_ring.sum() / max(fitted.mean(), 1e-12)
+    factor = min(total, BIAS) * factor
+    return {
+        "bounds": bounds,
+        "factor": factor,
+        "lost": np.array(max(total - BIAS, 0.0) * fitted.mean()),
+    }
 
 
 def _modelled(
     trials: list[Trial],
-    seen: list[list[View]],
-    claims: list[np.ndarray],
+    located: list[list[View]],
     table: RiskTable,
     seed: int,
 ) -> np.ndarray:
     """Return (rings,) the squared error by ring of frequency that a draw of the model has."""
-    total = np.zeros(N_RINGS)
-    for number, (trial, views, claim) in enumerate(zip(trials, seen, claims, strict=True)):
+    total, count = np.zeros(N_RINGS), 0
+    for number, (trial, views) in enumerate(zip(trials, located, strict=True)):
         rng = np.random.default_rng([9, seed, number])
-        views = scaled(views, trial.box, table.factors(trial.smoothed.spread, claim))
         draw = error_sample(views, trial.box, len(table.gain), rng)
         draw *= np.sqrt(table.gain).astype(np.float32)
         for fits in trial.windows:
             images = np.moveaxis(cut(draw, fits.corner, fits.side), 3, 1)
             power = np.square(forward(np.ascontiguousarray(images))).sum(axis=1)
-            power /= trial.plan.noise_power[0]
             ring = np.broadcast_to(rings(fits.side), power.shape)
             total += np.bincount(ring.ravel(), power.ravel(), minlength=N_RINGS)
-    return total
+            count += power.size
+    return total / count
 
 
 def ordinary(trials: list[Trial], table: RiskTable) -> np.ndarray:
@@ -287,8 +322,7 @@ def ordinary(trials: list[Trial], table: RiskTable) -> np.ndarray:
     inside, outside = [], []
     for trial in trials:
         k = trial.residual.shape[2]
-        claim = claimed(trial.views(table), trial.box, table.gain)
-        freedom = np.maximum(k - claim * table.factors(trial.smoothed.spread, claim), 0.5)
+        freedom = np.maximum(k - table.pixel_error(trial.smoothed.claim), 0.5)
         inside.append(normal_score(np.sum(trial.residual**2, axis=2), freedom).ravel())
         free = np.full(freedom.shape, max(trial.bands - k, 0.5))
         outside.append(normal_score(trial.outside, free).ravel())
@@ -303,35 +337,8 @@ def hole_factor(trial: Trial, table: RiskTable, noise: np.ndarray, run: Run) -> 
     """
     z = trial.smoothed.estimate - trial.residual
     smoothed, share, where = hidden_lines(z, trial.plan, run)
-    views = look(smoothed, trial.box, trial.plan, table)
-    factor = table.factors(smoothed.spread, claimed(views, trial.box, table.gain))
-    views = less_seen(scaled(views, trial.box, factor), trial.box, share, 1.0)
+    views = table.located(look(smoothed, trial.box, trial.plan, table), trial.box, smoothed.claim)
+    views = less_seen(views, trial.box, share, 1.0)
     claim = claimed(views, trial.box, table.gain)[where]
     actual = np.sum((smoothed.estimate - z)[where] ** 2, axis=1) - noise.sum()
     return float(np.clip(actual.sum() / max(claim.sum(), 1e-9), 1.0, 100.0))
-
-
-def _class_factors(
-    actual: np.ndarray, claim: np.ndarray, label: np.ndarray, count: int
-) -> np.ndarray:
-    number = np.maximum(np.bincount(label, minlength=count), 1)
-    mean = np.maximum(np.bincount(label, claim, minlength=count) / number, 1e-12)
-    ratio = np.bincount(label, actual, minlength=count) / number / mean
-    error = actual.std() / np.sqrt(number) / mean
-    overall = np.average(ratio, weights=number * mean)
-    scatter = np.average((ratio - overall) ** 2 - error**2, weights=1 / error**2)
-    share = max(scatter, 0) / (max(scatter, 0) + error**2)
-    drawn = overall + share * (ratio - overall)
-    return np.clip(_rising(drawn, 1 / error**2), 0.2, 20.0)
-
-
-def _rising(values: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Return the closest values that never fall (pool adjacent violators)."""
-    pools: list[list[float]] = []
-    for value, weight in zip(values.tolist(), weights.tolist(), strict=True):
-        pools.append([value, weight, 1])
-        while len(pools) > 1 and pools[-2][0] >= pools[-1][0]:
-            v, w, n = pools.pop()
-            u = pools[-1]
-            pools[-1] = [(u[0] * u[1] + v * w) / (u[1] + w), u[1] + w, u[2] + n]
-    return np.concatenate([np.full(int(n), v) for v, _, n in pools])

@@ -1,4 +1,4 @@
-"""All windows of a part of the scene, averaged: two rounds over two sizes of windows."""
+"""All windows of a part of the scene, averaged: two rounds over all sizes of windows."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from sigmacube.core.spatial.fit import (
     cut,
     first_shrinkage,
     fit_windows,
-    residuals,
     second_shrinkage,
+    smooth,
     weights,
 )
 from sigmacube.core.spatial.geometry import Box, Windows, covering_box
@@ -44,11 +44,11 @@ class Smoothed:
     """The average of windows over a box."""
 
     estimate: np.ndarray
-    """(rows, cols, k) float64."""
-    spread: np.ndarray
-    """(rows, cols) weighted mean square of the windows' estimates around their mean."""
+    """(rows, cols, k)."""
     leverage: np.ndarray
-    """(rows, cols) weighted mean of Σ_i U_ui²: how much of a pixel made the directions it is on."""
+    """(rows, cols) weighted mean of 1/n + Σ_i U_ui²: how far a pixel made its own directions."""
+    claim: np.ndarray
+    """(rows, cols) weighted mean of what windows claim as their squared error."""
     fits: list[Fits]
     """All windows over the box, in the order of adding up."""
     weights: list[np.ndarray]
@@ -86,61 +86,46 @@ def _fit_chunk(z: np.ndarray, box: Box, plan: Plan, chunk: _Chunk) -> list[Fits]
 
 
 def _average_chunk(
-    z: np.ndarray, box: Box, pilot: np.ndarray | None, plan: Plan, fits: list[Fits]
+    pilot: np.ndarray | None, box: Box, plan: Plan, fits: list[Fits]
 ) -> tuple[Box, np.ndarray, list[np.ndarray]]:
-    """Return the box of a chunk, Σω(x̂ − z), Σω, Σω‖x̂ − z‖² and Σωa on it, and the weights ω."""
+    """Return the box of a chunk, Σω(x̂, 1, a, t) on it, and the weights ω of its windows."""
     size = fits[0].size
     windows, noise = plan.sizes[size], plan.noise_power[size]
     low = np.min([f.corner.min(axis=0) for f in fits], axis=0)
     high = np.max([f.corner.max(axis=0) for f in fits], axis=0) + windows.side
     span = Box(int(low[0]), int(high[0]), int(low[1]), int(high[1]))
-    total = np.zeros((*span.shape, z.shape[2] + 3), dtype=np.float32)
-    coverage = windows.coverage(span).astype(np.float32)
+    (r, c), k, dtype = windows.side, fits[0].mean.shape[1], fits[0].mean.dtype
+    total = np.zeros((*span.shape, k + 3), dtype=dtype)
+    coverage = windows.coverage(span).astype(dtype)[..., None]
     kept = []
     for group in fits:
-        local = group.corner - (box.top, box.left)
-        data = cut(z, local, windows.side)
         h = first_shrinkage(group) if pilot is None else second_shrinkage(
-            group, cut(pilot, local, windows.side), noise)  # fmt: skip
-        omega = weights(group, h, noise)
-        omega /= cut(coverage[..., None], group.corner - low, windows.side)[..., 0]
-        part = residuals(group, h, data, noise)
-        _add(total, group.corner - low, part, omega, group.leverage)
+            group, cut(pilot, group.corner - (box.top, box.left), windows.side), noise)  # fmt: skip
+        omega, claim = weights(group, h, noise)
+        omega /= cut(coverage, group.corner - low, windows.side)[..., 0]
+        values = np.empty((len(omega), r, c, k + 3), dtype=dtype)
+        np.multiply(smooth(group, h, noise), omega[..., None], out=values[..., :k])
+        values[..., k] = omega
+        values[..., k + 1] = omega * group.leverage
+        values[..., k + 2] = omega * claim
+        for (y, x), window in zip((group.corner - low).tolist(), values, strict=True):
+            total[y : y + r, x : x + c] += window
         kept.append(omega)
     return span, total, kept
 
 
-def _add(
-    total: np.ndarray,
-    corner: np.ndarray,
-    part: np.ndarray,
-    omega: np.ndarray,
-    leverage: np.ndarray,
-) -> None:
-    """Add windows onto the pixels, one after the other."""
-    count, r, c, k = part.shape
-    values = np.empty((count, r, c, k + 3), dtype=np.float32)
-    np.multiply(part, omega[..., None], out=values[..., :k])
-    values[..., k] = omega
-    np.einsum("ayxk,ayxk->ayx", values[..., :k], part, out=values[..., k + 1])
-    np.multiply(omega, leverage, out=values[..., k + 2])
-    for (y, x), window in zip(corner.tolist(), values, strict=True):
-        total[y : y + r, x : x + c] += window
-
-
 def _averaged(
-    parts: list[tuple[Box, np.ndarray, list[np.ndarray]]], core: Box, k: int
+    parts: list[tuple[Box, np.ndarray, list[np.ndarray]]], core: Box
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the mean of x̂ − z (rows, cols, k), spread and leverage (rows, cols) over a box."""
-    total = np.zeros((*core.shape, k + 3), dtype=np.float32)
+    """Return the mean of windows (rows, cols, k), of their leverage and claim (rows, cols)."""
+    total = np.zeros((*core.shape, parts[0][1].shape[2]), dtype=parts[0][1].dtype)
     for span, part, _ in parts:
         top, bottom = max(span.top, core.top), min(span.bottom, core.bottom)
         left, right = max(span.left, core.left), min(span.right, core.right)
         common = Box(top, bottom, left, right)
         total[common.within(core)] += part[common.within(span)]
-    mean = total[..., :k] / total[..., k, None]
-    spread = total[..., k + 1] / total[..., k] - np.einsum("yxk,yxk->yx", mean, mean)
-    return mean, np.maximum(spread, 0), total[..., k + 2] / total[..., k]
+    mean = total / total[..., -3, None]
+    return np.ascontiguousarray(mean[..., :-3]), mean[..., -2], mean[..., -1]
 
 
 def first_round(
@@ -153,12 +138,8 @@ def first_round(
     z
         (rows, cols, k) data on ``box``, which holds all windows that cover ``core``.
     """
-    single = z.astype(np.float32)
-    chunks = _chunks(plan, core)
-    fits = run(partial(_fit_chunk, z, box, plan), chunks)
-    parts = run(partial(_average_chunk, single, box, None, plan), fits)
-    mean, _, _ = _averaged(parts, core, z.shape[2])
-    return single[core.within(box)] + mean, fits
+    fits = run(partial(_fit_chunk, z, box, plan), _chunks(plan, core))
+    return _averaged(run(partial(_average_chunk, None, box, plan), fits), core)[0], fits
 
 
 def second_round(z: np.ndarray, box: Box, core: Box, plan: Plan, run: Run) -> Smoothed:
@@ -168,15 +149,11 @@ def second_round(z: np.ndarray, box: Box, core: Box, plan: Plan, run: Run) -> Sm
     """
     inner = covering_box(plan.sizes, core)
     pilot, fits = first_round(z, box, inner, plan, run)
-    single = z[inner.within(box)].astype(np.float32)
     need = [windows.over(core) for windows in plan.sizes]
     chosen = [group for group in (_within(groups, need) for groups in fits) if group]
-    parts = run(partial(_average_chunk, single, inner, pilot, plan), chosen)
-    mean, spread, leverage = _averaged(parts, core, z.shape[2])
+    parts = run(partial(_average_chunk, pilot, inner, plan), chosen)
     return Smoothed(
-        z[core.within(box)] + mean,
-        spread,
-        leverage,
+        *_averaged(parts, core),
         [group for groups in chosen for group in groups],
         [omega for _, _, kept in parts for omega in kept],
     )

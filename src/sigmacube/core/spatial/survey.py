@@ -9,7 +9,14 @@ import numpy as np
 from sigmacube.core.spatial.geometry import Block, Box, Windows, window_sizes
 from sigmacube.core.spatial.missing import imputed
 from sigmacube.core.spatial.noise_in_space import colour, coloured_edge, noise_power
-from sigmacube.core.spatial.risk import Trial, hole_factor, measured_risk, ordinary, try_patch
+from sigmacube.core.spatial.risk import (
+    Trial,
+    drawn,
+    hole_factor,
+    measured_risk,
+    ordinary,
+    try_patch,
+)
 from sigmacube.core.spatial.smoothing import Plan, Run
 from sigmacube.core.spatial.subspace import gram, lost_outside, principal, rare, strengths, strong
 from sigmacube.core.spatial.views import RiskTable
@@ -176,13 +183,14 @@ def _lost(
     total: np.ndarray,
     trials: list[Trial],
 ) -> float:
-    """Return the factor on the error outside B by signal that is surely there."""
+    """Return the factor on the error outside B by signal that is there, as it can be told."""
     values = np.maximum(np.einsum("pk,pq,qk->k", basis, total, basis), 1e-12)
     found = [lost_outside(block(*box.slices)[0], basis, values) for box in patches(shape[:2])]
     lost, error = np.mean(found, axis=0) * (1, 1 / np.sqrt(len(found)))
     claimed = np.mean([np.mean(t.smoothed.estimate**2 @ strength) for t in trials])
     claimed *= shape[2] - basis.shape[1]
-    return float(1 + max(lost - 2 * error, 0) / max(claimed, 1e-12))
+    surely = float(drawn(lost, np.zeros(()), error))
+    return 1 + max(surely, 0.0) / max(claimed, 1e-12)
 
 
 def patches(shape: tuple[int, int]) -> list[Box]:
@@ -194,7 +202,8 @@ def patches(shape: tuple[int, int]) -> list[Box]:
     [Box(top=0, bottom=50, left=0, right=72), Box(top=0, bottom=50, left=138, right=210)]
     """
     rows, cols = (min(PATCH, n) for n in shape)
-    wanted = min(PATCHES, max(shape[0] * shape[1] // PATCH**2, 1))  # no more than the scene has
+    most = round(shape[0] * shape[1] / (1.4 * PATCH**2))  # they cost as much as the scene itself
+    wanted = min(PATCHES, max(most, 1))
     boxes = []
     for i in range(wanted):
         down = 0.0 if wanted == 1 else i / (wanted - 1)

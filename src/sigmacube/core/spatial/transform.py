@@ -11,7 +11,8 @@ from functools import lru_cache
 
 import numpy as np
 
-__all__ = ["N_RINGS", "cosines", "forward", "inverse", "neighbour_power", "rings", "spread"]
+__all__ = ["N_RINGS", "cosines", "forward", "inverse", "neighbour_count", "neighbour_sum",
+           "rings", "spread"]  # fmt: skip
 
 N_RINGS = 9
 
@@ -78,23 +79,20 @@ def rings(side: tuple[int, int]) -> np.ndarray:
     return ring
 
 
-def neighbour_power(power: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the mean of a coefficient's 3 × 3 surroundings, and of the same without itself.
-
-    At the edges of the frequency plane only those that exist are taken.
-    """
+def neighbour_sum(power: np.ndarray) -> np.ndarray:
+    """Return the sum over a coefficient's 3 × 3 surroundings, as far as they exist."""
     total = power.copy()
     total[..., 1:, :] += power[..., :-1, :]
     total[..., :-1, :] += power[..., 1:, :]
     down = total.copy()
     total[..., 1:] += down[..., :-1]
     total[..., :-1] += down[..., 1:]
-    count = np.outer(*(_neighbours(n) for n in power.shape[2:])).astype(power.dtype)
-    return total / count, (total - power) / np.maximum(count - 1, 1)
+    return total
 
 
-def _neighbours(n: int) -> np.ndarray:
-    count = np.full(n, 3)
-    count[0] -= 1
-    count[-1] -= 1
+@lru_cache(maxsize=64)
+def neighbour_count(side: tuple[int, int]) -> np.ndarray:
+    """Return the (rows, cols) number of terms of `neighbour_sum`."""
+    count = neighbour_sum(np.ones(side))
+    count.setflags(write=False)
     return count

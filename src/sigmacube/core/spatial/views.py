@@ -17,7 +17,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
-from scipy.ndimage import uniform_filter
 
 from sigmacube.core.spatial.fit import Fits
 from sigmacube.core.spatial.geometry import Box
@@ -25,14 +24,11 @@ from sigmacube.core.spatial.smoothing import Plan, Run, Smoothed
 from sigmacube.core.spatial.transform import forward, inverse, rings, spread
 
 __all__ = ["RiskTable", "View", "claimed", "error_sample", "functional_features", "look", "merged",
-           "pixel_sum", "relative_spread", "scaled", "shares", "support_shares", "variance_along",
+           "pixel_sum", "scaled", "shares", "support_shares", "variance_along",
            "viewing"]  # fmt: skip
 
 # Rows of the scene that variances are computed for at a time, anchored to the scene.
 BAND_ROWS = 20
-# Power of the claim that the spread of windows is taken relative to: at zero the classes hold the
-# largest errors, at one those that are most above their claim; between them tails are shortest.
-RELATIVE = 0.6
 # Elements of the stacks that supports are handled in.
 MOST = 4_000_000
 
@@ -52,20 +48,26 @@ class RiskTable:
     gain: np.ndarray
     """(k,) what the variance along each direction of B is multiplied by."""
     bounds: np.ndarray
-    """(classes − 1,) bounds of the spread of windows at a pixel, relative to its claim."""
+    """(classes − 1,) bounds of what windows claim at a pixel."""
     factor: np.ndarray
-    """(classes,) what the variance of a pixel is multiplied by."""
+    """(classes,) squared error of a pixel over what windows claim there, by class of claim."""
+    lost: np.ndarray
+    """() squared error of every pixel beside that: signal that no window sees."""
 
-    def factors(self, spread: np.ndarray, claim: np.ndarray) -> np.ndarray:
-        """Return the factor of every pixel (rows, cols) from its spread and its claim."""
-        label = np.searchsorted(self.bounds, relative_spread(spread, claim))
-        return np.asarray(self.factor[label])
+    def pixel_error(self, claim: np.ndarray) -> np.ndarray:
+        """Return the squared error (rows, cols) of a pixel's k coefficients.
 
+        Parameters
+        ----------
+        claim
+            (rows, cols) weighted mean of what windows claim, see `Smoothed.claim`.
+        """
+        return np.asarray(self.factor[np.searchsorted(self.bounds, claim)] * claim + self.lost)
 
-def relative_spread(spread: np.ndarray, claim: np.ndarray) -> np.ndarray:
-    """Return the mean over 3 × 3 pixels of the spread of windows, relative to the claim."""
-    mean = uniform_filter(spread.astype(np.float64), 3, mode="nearest")
-    return np.asarray(mean / np.maximum(claim, 1e-9) ** RELATIVE)
+    def located(self, views: list[View], core: Box, claim: np.ndarray) -> list[View]:
+        """Return views whose squared error is `pixel_error` at every pixel of ``core``."""
+        seen = np.maximum(claimed(views, core, self.gain), 1e-12)
+        return scaled(views, core, self.pixel_error(claim) / seen)
 
 
 @dataclass(frozen=True, eq=False)
@@ -236,7 +238,8 @@ def _fill(
                 continue
             mine = np.flatnonzero(view.corner[:, 0] == top)
             a, b = (np.matmul(rows, view.directions[mine]) for rows in single)
-            weight = kept[mine, low - top : high - top].reshape(len(mine), -1, kept.shape[3])
+            weight = kept[mine, low - top : high - top]
+            weight = weight.reshape(len(mine), (high - low) * c, kept.shape[3])
             values = np.matmul(weight, (a * b).transpose(0, 2, 1))
             lefts = (view.corner[mine, 1] - core.left + margin).tolist()
             for x, value in zip(lefts, values, strict=True):
@@ -276,7 +279,7 @@ def support_shares(
             mine = touched[window] == label[:, None]
             alpha = forward((image.reshape(count, -1)[window] * mine).reshape(-1, 1, r, c))
             power = np.square(alpha).reshape(len(window), r * c)
-            kept = view.kept.reshape(count, -1, r * c)
+            kept = view.kept.reshape(count, view.kept.shape[1], r * c)
             along = np.einsum("pn,prn->pr", power, kept[window]).astype(np.float64)
             flat = np.einsum("pn,pn->p", power, view.dropped.reshape(count, -1)[window])
             yield view, window, label, along, flat.astype(np.float64)
@@ -324,7 +327,7 @@ def _vectors(view: View, a: int, at: tuple[int, int], weights: np.ndarray) -> np
     rest = here - along @ V.T
     kept = forward(np.ascontiguousarray(np.moveaxis(along, 3, 1))) * np.sqrt(view.kept[a])
     flat = forward(np.ascontiguousarray(np.moveaxis(rest, 3, 1))) * np.sqrt(view.dropped[a])
-    return np.concatenate([kept.reshape(n, -1), flat.reshape(n, -1)], axis=1).astype(np.float64)
+    return np.concatenate([kept, flat], axis=1).reshape(n, -1).astype(np.float64)
 
 
 def error_sample(views: list[View], core: Box, k: int, rng: np.random.Generator) -> np.ndarray:
@@ -348,8 +351,8 @@ def _window_samples(view: View, rng: np.random.Generator) -> np.ndarray:
     flat = rng.standard_normal((count, k, r, c), dtype=np.float32)
     flat *= np.sqrt(view.dropped)[:, None]
     V, Vt = view.directions, view.directions.transpose(0, 2, 1)
-    along = inverse(along).reshape(count, padded, -1)
-    flat = inverse(flat).reshape(count, k, -1)
+    along = inverse(along).reshape(count, padded, r * c)
+    flat = inverse(flat).reshape(count, k, r * c)
     image = flat + np.matmul(V, along - np.matmul(Vt, flat))
     return np.moveaxis(image.reshape(count, k, r, c) * np.sqrt(view.weight)[:, None], 1, 3)
 

@@ -12,9 +12,9 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from sigmacube.core.levels import LEVELS, half_width
+from sigmacube.core.validity import finite_mean
 from sigmacube.show.look import BLUE, GREY, VERMILION
 from sigmacube.show.plots.maps import residual_map
-from sigmacube.show.plots.sources import finite_mean
 from sigmacube.show.plots.spectra import with_gaps
 from sigmacube.show.plots.theme import label_colorbar, new_axes, style, styled
 

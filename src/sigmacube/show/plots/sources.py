@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from sigmacube.core.validity import finite_mean
 from sigmacube.cube import Cube
 
 __all__ = [
@@ -15,7 +16,6 @@ __all__ = [
     "wavelengths_of",
     "good_bands_of",
     "noise_std_of",
-    "finite_mean",
     "plain",
     "quantity",
     "nearest",
@@ -93,20 +93,6 @@ def noise_std_of(source: Result) -> np.ndarray:
     """Return the noise's standard deviation: scalar or per band."""
     noise = np.asarray(source.noise, dtype=np.float64)
     return np.sqrt(np.diag(noise)) if noise.ndim == 2 else noise
-
-
-def finite_mean(values: np.ndarray, axis: int = 2) -> np.ndarray:
-    """Return the mean of the finite values along an axis; NaN where there are none.
-
-    Examples
-    --------
-    >>> finite_mean(np.array([[1.0, 3.0, np.nan], [np.nan] * 3]), axis=1)
-    array([ 2., nan])
-    """
-    finite = np.isfinite(values)
-    count = finite.sum(axis=axis)
-    total = np.where(finite, values, 0).sum(axis=axis)
-    return np.divide(total, count, out=np.full(total.shape, np.nan), where=count > 0)
 
 
 def plain(text: object) -> str:

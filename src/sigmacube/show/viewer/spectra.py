@@ -9,8 +9,10 @@ from io import StringIO
 
 import numpy as np
 
+from sigmacube.core.levels import half_width
+from sigmacube.core.validity import finite_mean
 from sigmacube.cube import Cube
-from sigmacube.io.observed import block_of, mean_spectrum
+from sigmacube.io.observed import block_of
 from sigmacube.io.result_file import ResultFile
 from sigmacube.io.source import Source
 
@@ -18,7 +20,7 @@ __all__ = ["Region", "Spectrum", "finite_number", "pixel_at", "region_at", "read
 
 #: Pixels of the largest region whose mean is taken: what is read stays below 100 MB.
 MAX_REGION = 40_000
-Z95 = 1.959963984540054
+Z95 = half_width(0.95)
 
 
 @dataclass(frozen=True)
@@ -154,12 +156,12 @@ def read(source: ResultFile, region: Region, observed: Cube | Source | None = No
             f"Invalid region of {region.height} × {region.width} pixels. "
             f"It must have at most {MAX_REGION:,}."
         )
-    mean = mean_spectrum(source.block("estimate", region.rows, region.cols))
+    mean = finite_mean(source.block("estimate", region.rows, region.cols), (0, 1))
     std, kind = _region_std(source, region) if has_std else (None, "exact")
     noisy = (
         observed
         if observed is None
-        else mean_spectrum(block_of(observed, region.rows, region.cols))
+        else finite_mean(block_of(observed, region.rows, region.cols), (0, 1))
     )
     return Spectrum(region, mean, std, noisy, kind)
 
