@@ -38,7 +38,8 @@ All of this is mended, each with a test:
   left; values of 1e38 and more, whose squares overflowed;
 * cubes: windows of which most is missing, whose estimate ran away, up to an error of LAPACK; noise
   that came out as zero or NaN; scenes of one band with nothing to tell outliers from;
-* kills: a local Dask cluster ended by SIGTERM printed tracebacks of its workers;
+* kills: a local Dask cluster ended by SIGTERM printed tracebacks of its workers; Ctrl-C
+  while a Zarr store was written could leave a part of it, which threads of the library wrote on;
 * guided: band numbers of many digits, an `OverflowError`;
 * browsers: of 200 users at once some waited for the pages of others;
 * reading the promises again: a VRT that showed any file of the machine; the dashboard of

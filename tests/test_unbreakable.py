@@ -409,6 +409,29 @@ class TestStreamsAndSignals:
         assert "Traceback" not in text
         assert [path.name for path in tmp_path.iterdir()] == ["in.npy"]
 
+    def test_what_threads_still_write_after_an_interrupt_goes_too(self, tmp_path):
+        from sigmacube.io.atomic import staged
+
+        writing, until = threading.Event(), time.monotonic() + 0.5
+
+        def write(folder: Path) -> None:
+            number = 0
+            while time.monotonic() < until:
+                (folder / str(number)).mkdir(parents=True, exist_ok=True)
+                writing.set()
+                number += 1
+
+        def interrupted() -> None:
+            with staged([tmp_path / "out.zarr"], overwrite=False) as (part,):
+                threading.Thread(target=write, args=(part,)).start()
+                assert writing.wait(20)
+                raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            interrupted()
+        time.sleep(max(until - time.monotonic(), 0) + 0.1)
+        assert list(tmp_path.iterdir()) == []
+
 
 class TestCrowd:
     def test_pages_are_made_or_refused_at_once(self, monkeypatch):

@@ -8,14 +8,18 @@ import re
 import secrets
 import shutil
 import socket
+import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from sigmacube.io.places import address_of, local_path
 from sigmacube.io.untrusted import check_plain
 
 __all__ = ["check_not_input", "check_output", "staged"]
+
+#: How often, and after how many seconds again, a folder is removed to which something still writes.
+_TRIES, _PAUSE = 40, 0.05
 
 
 def check_not_input(outputs: Sequence[str | Path], inputs: Sequence[str | Path | None]) -> None:
@@ -123,7 +127,18 @@ def staged(
         commit(temporary, finals, stale if overwrite else ())
     finally:
         for path in temporary:
-            remove(path)
+            _discard(path)
+
+
+def _discard(path: Path) -> None:
+    """Remove what is unfinished; threads of an interrupted library may still write to it."""
+    for _ in range(_TRIES):
+        if not path.is_dir():
+            break
+        with suppress(OSError):
+            shutil.rmtree(path)
+        time.sleep(_PAUSE)
+    remove(path)
 
 
 def _host() -> str:

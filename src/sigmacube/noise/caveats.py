@@ -36,7 +36,7 @@ def caveats(facts: Mapping[str, Any]) -> list[str]:
     4 % of the values lie on the very bounds of their band: they were clipped, and σ takes them as \
 measured.
     """
-    return [*_of_values(facts), *_of_noise(facts)]
+    return [*_of_values(facts), *_of_noise(facts), *_of_bands(facts)]
 
 
 def _of_values(facts: Mapping[str, Any]) -> list[str]:
@@ -72,11 +72,9 @@ def _of_values(facts: Mapping[str, Any]) -> list[str]:
 
 
 def _of_noise(facts: Mapping[str, Any]) -> list[str]:
-    """Return what is doubtful about the noise, and which bands were never measured."""
-    shared, bands = facts.get("shared") or 0.0, facts.get("bands", FEW_BANDS)
+    """Return what is doubtful about the noise."""
+    shared = facts.get("shared") or 0.0
     spatial, lag1 = facts.get("prior") == "spatial", facts.get("spatial_lag1", 0.0)
-    constant = len(facts.get("constant_bands", ()))
-    alike = (*facts.get("band_correlation", ()), 0.0, 0.0)[1]
     cases = (
         (
             shared,
@@ -90,12 +88,6 @@ def _of_noise(facts: Mapping[str, Any]) -> list[str]:
             "such noise, give its covariance as noise.",
         ),
         (
-            alike >= ALIKE,
-            f"The noise of neighbouring bands is almost the same (correlation {alike:.2f}): most "
-            "of it lies where the signal does and is inferred, so σ may be too small. Give the "
-            "noise where it is known.",
-        ),
-        (
             not spatial and lag1 > CORRELATED,
             # A smooth component averages neighbours: its variance grows by their correlations.
             f"The noise is correlated between neighbouring pixels (lag-1 {lag1:.2f}; was the "
@@ -107,6 +99,21 @@ def _of_noise(facts: Mapping[str, Any]) -> list[str]:
             "The noise grows with the signal and enters as one factor per pixel, itself estimated: "
             "95 % intervals held .86 to .95 of the truth in trials. prior=None does not lean on "
             "neighbouring pixels and held .95.",
+        ),
+    )
+    return [sentence for holds, sentence in cases if holds]
+
+
+def _of_bands(facts: Mapping[str, Any]) -> list[str]:
+    """Return what bands do not tell: noise they share, too few of them, none measured."""
+    bands, constant = facts.get("bands", FEW_BANDS), len(facts.get("constant_bands", ()))
+    alike = (*facts.get("band_correlation", ()), 0.0, 0.0)[1]
+    cases = (
+        (
+            alike >= ALIKE,
+            f"The noise of neighbouring bands is almost the same (correlation {alike:.2f}): most "
+            "of it lies where the signal does and is inferred, so σ may be too small. Give the "
+            "noise where it is known.",
         ),
         (
             bands < FEW_BANDS and facts.get("source") != "given",
