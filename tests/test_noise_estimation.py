@@ -492,6 +492,11 @@ def test_correlation_that_reaches_over_many_bands(fields: np.ndarray, factor: fl
     assert fit_noise(fields + STD * white).value.ndim == 1
 
 
+def test_noise_that_is_mostly_inferred_is_a_caveat() -> None:
+    assert "almost the same" in caveats({"band_correlation": [1.0, 0.93, 0.86]})[0]
+    assert not caveats({"band_correlation": [1.0, 0.5, 0.25]})
+
+
 @pytest.mark.statistical
 @pytest.mark.parametrize("kind", ["common mode", "gain"])
 def test_noise_that_bands_share_shows_outside_the_signal(

@@ -15,6 +15,8 @@ __all__ = ["CLIPPED", "COARSE", "FEW_BANDS", "WILD", "caveats"]
 # From which on the user is told: share of values on the bounds of their band, step of quantisation
 # over the noise, bands, share of values far outside the noise, correlation of neighbouring pixels.
 CLIPPED, COARSE, FEW_BANDS, WILD, CORRELATED = 0.005, 1.5, 8, 0.001, 0.05
+# Correlation of neighbouring bands from which on little of the noise shows outside the signal.
+ALIKE = 0.85
 
 
 def caveats(facts: Mapping[str, Any]) -> list[str]:
@@ -34,7 +36,7 @@ def caveats(facts: Mapping[str, Any]) -> list[str]:
     4 % of the values lie on the very bounds of their band: they were clipped, and σ takes them as \
 measured.
     """
-    return [*_of_values(facts), *_of_noise(facts)]
+    return [*_of_values(facts), *_of_noise(facts), *_of_bands(facts)]
 
 
 def _of_values(facts: Mapping[str, Any]) -> list[str]:
@@ -70,10 +72,9 @@ def _of_values(facts: Mapping[str, Any]) -> list[str]:
 
 
 def _of_noise(facts: Mapping[str, Any]) -> list[str]:
-    """Return what is doubtful about the noise, and which bands were never measured."""
-    shared, bands = facts.get("shared") or 0.0, facts.get("bands", FEW_BANDS)
+    """Return what is doubtful about the noise."""
+    shared = facts.get("shared") or 0.0
     spatial, lag1 = facts.get("prior") == "spatial", facts.get("spatial_lag1", 0.0)
-    constant = len(facts.get("constant_bands", ()))
     cases = (
         (
             shared,
@@ -98,6 +99,21 @@ def _of_noise(facts: Mapping[str, Any]) -> list[str]:
             "The noise grows with the signal and enters as one factor per pixel, itself estimated: "
             "95 % intervals held .86 to .95 of the truth in trials. prior=None does not lean on "
             "neighbouring pixels and held .95.",
+        ),
+    )
+    return [sentence for holds, sentence in cases if holds]
+
+
+def _of_bands(facts: Mapping[str, Any]) -> list[str]:
+    """Return what bands do not tell: noise they share, too few of them, none measured."""
+    bands, constant = facts.get("bands", FEW_BANDS), len(facts.get("constant_bands", ()))
+    alike = (*facts.get("band_correlation", ()), 0.0, 0.0)[1]
+    cases = (
+        (
+            alike >= ALIKE,
+            f"The noise of neighbouring bands is almost the same (correlation {alike:.2f}): most "
+            "of it lies where the signal does and is inferred, so σ may be too small. Give the "
+            "noise where it is known.",
         ),
         (
             bands < FEW_BANDS and facts.get("source") != "given",
