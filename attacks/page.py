@@ -37,7 +37,8 @@ All of this is mended, each with a test:
 * files: an HDF5 attribute whose four damaged bytes took 1.9 GB; an HDF5 heap that the library never
   left; values of 1e38 and more, whose squares overflowed;
 * cubes: windows of which most is missing, whose estimate ran away, up to an error of LAPACK; noise
-  that came out as zero or NaN; scenes of one band with nothing to tell outliers from;
+  that came out as zero or NaN, or where all that differs is an impulse; scenes of one band with
+  nothing to tell outliers from;
 * kills: a local Dask cluster ended by SIGTERM printed tracebacks of its workers; Ctrl-C
   while a Zarr store was written could leave a part of it, which threads of the library wrote on;
 * guided: band numbers of many digits, an `OverflowError`;

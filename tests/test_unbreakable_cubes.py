@@ -155,3 +155,13 @@ def test_noise_that_no_values_show(method, kind):
     else:
         assert (np.asarray(result.noise) > 0).all()
     assert told.startswith("Invalid scene for a noise estimate")
+
+
+@pytest.mark.parametrize("method", ["regression", None])
+def test_noise_where_all_that_differs_is_masked_or_an_impulse(method):
+    cube = np.array([[[100, 101, 100], [97, 101, 100]], [[98, 101, 100], [100, 100, 101]]])
+    mask = np.zeros((2, 3, 3), bool)
+    mask[0, 0, 2] = mask[0, 1, 0] = mask[1, 1, 2] = True
+    for scene in ({"cube": cube}, {"cube": noisy((2, 3, 3)), "mask": mask}):
+        with pytest.raises(ValueError, match="Invalid scene for"):
+            sc.denoise(**scene, noise=method, solver="robust")

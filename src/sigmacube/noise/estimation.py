@@ -340,6 +340,11 @@ def _rough_noise(sample: NoiseSample) -> np.ndarray:
     """Return a first standard deviation per band, rather too large than too small."""
     spectra = sample.spectra
     size = np.sqrt(np.mean(np.square(spectra), axis=0))
+    if not np.all(size > 0):  # what differs was taken for impulses
+        raise ValueError(
+            "Invalid scene for a noise estimate: all values of a band are the same, but for "
+            "impulses. Give the noise instead."
+        )
     if len(spectra) >= 2 * sample.n_bands:
         std = regression_noise(spectra)
     else:

@@ -35,6 +35,8 @@ def regression_noise(spectra: np.ndarray) -> np.ndarray:
         )
     # Bands on one scale: the Gram matrix then loses no digits to their different units.
     scale = np.sqrt(np.mean(np.square(spectra), axis=0))
+    if not scale.any():  # nothing differs, so nothing shows the noise
+        return np.zeros(p)
     scale[scale == 0] = 1
     unit = spectra / scale
     # The residual of band v regressed on the others has the sum of squares 1 / precision_vv.
