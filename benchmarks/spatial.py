@@ -519,7 +519,7 @@ ROWS = {"indian": indian, "smooth": smooth, "fractal": fractal, "rare": rare, "r
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("rows", nargs="*", choices=[*ROWS, []], default=list(ROWS))
+    parser.add_argument("rows", nargs="*", choices=list(ROWS))
     parser.add_argument("--data", type=Path, default=DATA)
     parser.add_argument("--json", type=Path, default=KEPT)
     options = parser.parse_args()

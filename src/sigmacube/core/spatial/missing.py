@@ -152,7 +152,7 @@ def less_seen(views: list[View], box: Box, share: np.ndarray, factor: float) -> 
     """Return the views with larger weights where little was observed.
 
     With α the share of the pixel that was observed, a claimed error q becomes q / (1 − (1 − α) q),
-    times factor^((1 − α)²), and all errors of a window grow by one over its mean share.
+    times factor^((1 − α)⁴), and all errors of a window grow by one over its mean share.
     """
     return [_less(view, box, share, factor) for view in views]
 
@@ -163,7 +163,7 @@ def _less(view: View, box: Box, share: np.ndarray, factor: float) -> View:
     windows = np.lib.stride_tricks.sliding_window_view(share, (r, c))[at[:, 0], at[:, 1]]
     kept, _ = shares(view)
     less = kept / np.maximum(1 - (1 - windows)[:, None] * kept, 0.15)
-    growth = less.sum(axis=1) / np.maximum(kept.sum(axis=1), 1e-9) * factor ** (1 - windows) ** 2
+    growth = less.sum(axis=1) / np.maximum(kept.sum(axis=1), 1e-9) * factor ** (1 - windows) ** 4
     growth = np.where(windows < 1, np.maximum(growth, 1), 1)  # exactly one where nothing is missing
     growth = growth / np.maximum(windows.mean(axis=(1, 2), keepdims=True), 0.1)
     return replace(view, weight=(view.weight * growth).astype(np.float32))

@@ -50,8 +50,8 @@ RESPONSE = 0.6
 BIAS = 1.04
 # Relative error of the noise at a frequency, where it is not white.
 COLOUR = 0.02
-# Dropped directions of a small scene hold signal as well: so much more noise is believed at most.
-MOST_NOISE = 1.1
+# The same where elements are missing, times their share.
+IMPUTED = 0.5
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,8 +75,8 @@ class Trial:
     """(rows, cols) ‖y − yBBᵀ‖²."""
     bands: int
     """P."""
-    imputed: bool
-    """Whether elements were missing: the identity then knows the noise less well."""
+    share: float
+    """Share of the elements that were there: of the rest the identity does not know the noise."""
 
     @property
     def box(self) -> Box:
@@ -95,7 +95,7 @@ def try_patch(
     noise: np.ndarray,
     rng: np.random.Generator,
     run: Run,
-    imputed: bool = False,
+    share: float = 1.0,
 ) -> Trial:
     """Run the estimator on a patch y (rows, cols, P) with and without a little more noise.
 
@@ -103,18 +103,19 @@ def try_patch(
     ----------
     noise
         (k,) variance of the noise along each direction of the basis.
-    imputed
-        Whether elements were missing: the noise is then what windows have in dropped directions.
+    share
+        Share of the elements that were there: below one the noise is what windows have in dropped
+        directions.
     """
     z = y @ basis
+    if share < 1:  # what was imputed has more noise than the windows of the scene will see
+        z, noise = z / np.sqrt(noise), np.ones_like(noise)
     outside = np.einsum("yxp,yxp->yx", y, y) - np.einsum("yxk,yxk->yx", z, z)
     box = Box(0, z.shape[0], 0, z.shape[1])
     smoothed = second_round(z, box, box, plan, run)
     probe = coloured(rng, z.shape, plan)
     again = second_round(z + STEP * probe, box, box, plan, run)
     response = (again.estimate - smoothed.estimate) / STEP
-    if imputed:
-        noise = noise * (_noise_left(smoothed.fits) / noise.mean())
     residual, probe = smoothed.estimate - z, probe * noise
     error = residual**2 + 2 * probe * response - noise
     size = np.einsum("yxk,yxk->yx", response, response)
@@ -125,18 +126,7 @@ def try_patch(
     parts = [_by_frequency(f, (*fields, response), noise, plan) for f in windows]
     square = response**2 * noise
     return Trial(plan, smoothed, residual, error, square, windows, parts, outside, y.shape[2],
-                 imputed)  # fmt: skip
-
-
-def _noise_left(fits: list[Fits]) -> float:
-    """Return the variance per coefficient that larger windows have in dropped directions."""
-    found, expected = 0.0, 1e-9
-    for group in fits:
-        if group.size == 0:
-            (k, _), free = group.directions.shape[1:], group.side[0] * group.side[1] - 1
-            found += float(np.sum(group.left * (k - group.rank) * free))
-            expected += float(np.sum((k - group.rank) * (free - group.rank)))
-    return float(np.clip(found / expected, 1.0, MOST_NOISE))
+                 share)  # fmt: skip
 
 
 def coloured(rng: np.random.Generator, shape: tuple[int, ...], plan: Plan) -> np.ndarray:
@@ -220,10 +210,11 @@ def _tables(trials: list[Trial], k: int) -> tuple[RiskTable, np.ndarray]:
     lowest = float(np.sqrt(2 / sum(trial.residual.size for trial in trials)))
     # Windows that look overlap about four times: their coefficients are not all independent.
     spread = np.sqrt(2 * k * 4 * rings_[2])
-    if np.any(trials[0].plan.noise_power[0] != 1):  # known to so much, it adds as much
-        spread = np.hypot(spread, COLOUR * k * np.sqrt(rings_[2] * count))
+    # An error of the noise counts in full: where it is not white, and where it was imputed.
+    unsure = COLOUR * np.any(trials[0].plan.noise_power[0] != 1) + IMPUTED * (1 - trials[0].share)
+    spread = np.hypot(spread, unsure * k * np.sqrt(rings_[2] * count))
     by_ring = drawn(rings_[1], BIAS * rings_[0], spread)
-    least = BIAS if any(trial.imputed for trial in trials) else RESPONSE
+    least = BIAS if trials[0].share < 1 else RESPONSE
     by_ring = np.maximum(by_ring, least * rings_[0]) / count
     dropped = _pooled_dropped(beyond.reshape(2, LEVELS, N_RINGS), lowest)
     plain = np.zeros(0), np.ones(1), np.zeros(())

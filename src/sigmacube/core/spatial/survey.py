@@ -142,7 +142,7 @@ def survey(
         seen = np.sum((filling.T @ basis) ** 2, axis=0)
         noise = noise * (1 + (1 / max(share, 0.5) - 1) * seen)
     edges = np.array([coloured_edge(power, basis.shape[1]) for power in powers])
-    trials = _trials(block, shape, windows, basis, powers, edges, noise, run, share < 1)
+    trials = _trials(block, shape, windows, basis, powers, edges, noise, run, share)
     if all(np.all(power == 1) for power in powers):
         strength = strength * _lost(block, shape, basis, strength, total, trials)
     risk = measured_risk(trials, basis.shape[1], run)
@@ -222,7 +222,7 @@ def _trials(
     edges: np.ndarray,
     noise: np.ndarray,
     run: Run,
-    imputed: bool,
+    share: float,
 ) -> list[Trial]:
     """Run the estimator on every patch as on a scene of its own."""
     trials = []
@@ -230,5 +230,5 @@ def _trials(
         y, _ = block(*box.slices)
         plan = Plan(window_sizes(box.shape, windows), powers, edges)
         rng = np.random.default_rng([7, number])
-        trials.append(try_patch(y, basis, plan, noise, rng, run, imputed=imputed))
+        trials.append(try_patch(y, basis, plan, noise, rng, run, share=share))
     return trials
