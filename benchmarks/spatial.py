@@ -525,7 +525,7 @@ def main() -> None:
     options = parser.parse_args()
     kept = json.loads(options.json.read_text()) if options.json.exists() else {}
     found: list[Row] = []
-    for name in options.rows:
+    for name in options.rows or ROWS:
         print(name, flush=True)
         rows = list(ROWS[name](options.data))
         found += rows
