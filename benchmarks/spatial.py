@@ -30,6 +30,7 @@ from scipy.ndimage import correlate1d
 from scipy.special import ndtri
 
 import sigmacube as sc
+from sigmacube.core.errors import PixelSets
 from sigmacube.core.parallel import parallel
 from sigmacube.core.spatial import SpatialModel, SpatialPart, smooth_region, survey
 from sigmacube.noise.estimation import estimate_noise
@@ -347,7 +348,8 @@ def block_means(error: np.ndarray, part: Found) -> list[float]:
     )
     chosen = np.eye(bands)[::10]
     weights = np.full((rows, cols), 1 / 25)
-    variance = part.errors.support_covariance(labels, down * across, weights, chosen, chosen)
+    sets = PixelSets(labels, weights, down * across)
+    variance = part.errors.support_covariance(sets, chosen, chosen)
     means = error[: down * 5, : across * 5, ::10]
     means = means.reshape(down, 5, across, 5, -1).mean(axis=(1, 3)).reshape(down * across, -1)
     return (means / np.sqrt(variance)).ravel().tolist()
