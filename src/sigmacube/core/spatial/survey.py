@@ -198,8 +198,8 @@ def patches(shape: tuple[int, int]) -> list[Box]:
 
     Examples
     --------
-    >>> patches((50, 210))
-    [Box(top=0, bottom=50, left=0, right=72), Box(top=0, bottom=50, left=138, right=210)]
+    >>> patches((50, 260))
+    [Box(top=0, bottom=50, left=0, right=72), Box(top=0, bottom=50, left=188, right=260)]
     """
     rows, cols = (min(PATCH, n) for n in shape)
     most = round(shape[0] * shape[1] / (1.4 * PATCH**2))  # they cost as much as the scene itself
