@@ -32,6 +32,9 @@ FENCE = 4.0
 # Blocks that are looked at, at most; how many directions may be found in each round of looking:
 # taken all at once, those that a poor first guess invents would stay, since it lies in them.
 MOST_BLOCKS, GROWTH = 16, (3, 6, 12, 24, 48, 96, 96)
+# Pixels per band that miss nothing from which on they tell the directions by themselves: bands that
+# are missing together over a part of the scene have no surroundings to be guessed from.
+ENOUGH = 4
 # Pixels that are looked at for values that repeat.
 MOST_PIXELS = 20_000
 # A direction is strong if its power exceeds this share beyond the noise of a pixel.
@@ -144,8 +147,12 @@ def learn_completion(
     every = blocks(shape[:2])
     chosen = every[:: max(-(-len(every) // MOST_BLOCKS), 1)]
     stuck = _stuck(block, chosen, shape) if outliers else np.zeros((0, shape[2]))
-    parts = run(partial(_first_look, block, stuck, outliers), chosen)
-    found = replace(_directions(parts, shape[2], GROWTH[0]), stuck=stuck)
+    parts = run(partial(_whole_spectra, block, stuck), chosen)
+    whole = sum(part[2] for part in parts) >= ENOUGH * shape[2]
+    if outliers or not whole:
+        parts = run(partial(_first_look, block, stuck, outliers), chosen)
+    most = GROWTH[-1] if whole and not outliers else GROWTH[0]
+    found = replace(_directions(parts, shape[2], most), stuck=stuck)
     found = replace(found, cut=LARGEST_CUT if outliers else np.inf)
     for most in GROWTH[1:]:
         sums = run(partial(_look_again, block, found), chosen)
@@ -166,6 +173,18 @@ def _stuck(block: Block, chosen: list[Box], shape: tuple[int, int, int]) -> np.n
     every = max(sum(map(len, pixels)) // MOST_PIXELS, 1)
     repeats = Repeats.find(np.concatenate(pixels)[::every])
     return np.zeros((0, shape[2])) if repeats is None else repeats.beyond_chance()
+
+
+def _whole_spectra(
+    block: Block, stuck: np.ndarray, box: Box
+) -> tuple[np.ndarray, np.ndarray, int]:
+    """Return Σ yyᵀ, Σ y and the number of a block's pixels that miss nothing."""
+    y, kept = block(*box.slices)
+    for values in stuck:
+        kept = (y != values) if kept is None else kept & (y != values)
+    flat = y.reshape(-1, y.shape[2])
+    flat = flat if kept is None else flat[kept.reshape(flat.shape).all(axis=1)]
+    return flat.T @ flat, flat.sum(axis=0), len(flat)
 
 
 def _first_look(

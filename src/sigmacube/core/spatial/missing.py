@@ -30,6 +30,8 @@ HIDDEN = 12
 # Pixels of which less was seen are left to their surroundings; what else limits a direction.
 FEW = 0.2
 DELTA = 0.008
+# Pixels around one, to each side, whose noise is averaged.
+NEAR = 4
 
 
 @dataclass(frozen=True, eq=False)
@@ -151,8 +153,9 @@ def filled(
 def less_seen(views: list[View], box: Box, share: np.ndarray, factor: float) -> list[View]:
     """Return the views with larger weights where little was observed.
 
-    With α the share of the pixel that was observed, a claimed error q becomes q / (1 − (1 − α) q),
-    times factor^((1 − α)⁴), and all errors of a window grow by one over its mean share.
+    With α the share of the pixel that was observed, over the mean of its window, a claimed error q
+    becomes q / (1 − (1 − α) q), times factor^((1 − α)⁴). That the surroundings are noisier as well
+    is for `band_growth`.
     """
     return [_less(view, box, share, factor) for view in views]
 
@@ -161,32 +164,60 @@ def _less(view: View, box: Box, share: np.ndarray, factor: float) -> View:
     r, c = view.side
     at = view.corner - (box.top, box.left)
     windows = np.lib.stride_tricks.sliding_window_view(share, (r, c))[at[:, 0], at[:, 1]]
+    mean = np.maximum(windows.mean(axis=(1, 2), keepdims=True), 0.01)
+    windows = np.minimum(windows / mean, 1.0)
     kept, _ = shares(view)
     less = kept / np.maximum(1 - (1 - windows)[:, None] * kept, 0.15)
     growth = less.sum(axis=1) / np.maximum(kept.sum(axis=1), 1e-9) * factor ** (1 - windows) ** 4
     growth = np.where(windows < 1, np.maximum(growth, 1), 1)  # exactly one where nothing is missing
-    growth = growth / np.maximum(windows.mean(axis=(1, 2), keepdims=True), 0.1)
     return replace(view, weight=(view.weight * growth).astype(np.float32))
 
 
-def band_growth(holes: Holes, basis: np.ndarray) -> np.ndarray:
-    """Return (row, col, P) how much larger the variance of a band is where others miss as well.
+def band_growth(holes: Holes, basis: np.ndarray, core: tuple[slice, slice]) -> np.ndarray:
+    """Return (row, col, P) on ``core`` how much larger the variance of a band is by what is missing.
 
-    b_v (A + δI)⁻¹ b_vᵀ (1 + δ) / c_v: bands that were kept do not see all directions equally. One
-    for pixels without holes and for those that were not seen at all.
+    The noise of a pixel's coefficients is A⁻¹, along a band b_v (A + δI)⁻¹ b_vᵀ (1 + δ) / c_v times
+    that of a whole pixel; a window averages the noise of the pixels around that miss elements. One
+    for whole pixels; those that were hardly seen are left to others and do not count.
     """
-    growth = np.ones((*holes.where.shape, len(basis)), dtype=np.float32)
-    part = holes.share[holes.where] > FEW
-    unseen = holes.unseen[part]
+    rows, cols = (slice(max(s.start - NEAR, 0), min(s.stop + NEAR, n))
+                  for s, n in zip(core, holes.where.shape, strict=True))  # fmt: skip
+    part = holes.part((rows, cols))
+    growth = np.ones((*part.where.shape, len(basis)))
+    growth[part.where] = _growth_of(part, basis)
+    counts = np.where(part.where & (part.share > FEW), 1.0, 0.0)
+    growth *= counts[..., None]
+    inside = [(s.start - wide.start, s.stop - wide.start) for s, wide in
+              zip(core, (rows, cols), strict=True)]  # fmt: skip
+    for axis, span in enumerate(inside):
+        growth, counts = (_around(values, axis, span) for values in (growth, counts))
+    growth = (growth + 1e-9) / (counts + 1e-9)[..., None]
+    return np.where(holes.where[core][..., None], growth, 1.0).astype(np.float32)
+
+
+def _growth_of(holes: Holes, basis: np.ndarray) -> np.ndarray:
+    """Return (pixels, P) the growth of pixels with holes by themselves; one for those not seen."""
+    rows = np.ones((len(holes.unseen), len(basis)))
+    seen = np.flatnonzero(holes.share[holes.where] > FEW)
     share = np.maximum(np.sum(basis**2, axis=1), 1e-12)
     eye = np.eye(basis.shape[1])
-    rows = np.full((len(holes.unseen), len(basis)), 1.0)
-    for start_ in range(0, len(unseen), 256):
-        piece = np.linalg.inv((1 + DELTA) * eye - unseen[start_ : start_ + 256])
+    for start_ in range(0, len(seen), 256):
+        mine = seen[start_ : start_ + 256]
+        piece = np.linalg.inv((1 + DELTA) * eye - holes.unseen[mine])
         along = np.einsum("pvk,vk->pv", np.matmul(basis, piece), basis)
-        rows[np.flatnonzero(part)[start_ : start_ + 256]] = along * (1 + DELTA) / share
-    growth[holes.where] = rows
-    return growth
+        rows[mine] = along * (1 + DELTA) / share
+    return rows
+
+
+def _around(values: np.ndarray, axis: int, span: tuple[int, int]) -> np.ndarray:
+    """Return the sum over NEAR neighbours to each side, on a span of an axis, always in one order."""
+    length = values.shape[axis]
+    total = np.zeros(values.shape[:axis] + (span[1] - span[0],) + values.shape[axis + 1 :])
+    moved, added = np.moveaxis(values, axis, 0), np.moveaxis(total, axis, 0)
+    for shift in range(-NEAR, NEAR + 1):
+        low, high = max(span[0] + shift, 0), min(span[1] + shift, length)
+        added[low - shift - span[0] : high - shift - span[0]] += moved[low:high]
+    return total
 
 
 def hidden_lines(z: np.ndarray, plan: Plan, run: Run) -> tuple[Smoothed, np.ndarray, np.ndarray]:

@@ -55,6 +55,8 @@ class SpatialModel:
     """Whether the scene has missing elements anywhere."""
     hole_factor: float
     """What the variance of a pixel that was not observed at all is multiplied by."""
+    faint: float
+    """Signal of a pixel along each direction outside B, too faint to be seen."""
 
     @property
     def sizes(self) -> tuple[Windows, ...]:
@@ -89,6 +91,7 @@ class SpatialModel:
             risk=RiskTable(*(np.asarray(arrays[f"risk_{f.name}"]) for f in fields(RiskTable))),
             missing=bool(arrays["missing"]),
             hole_factor=float(arrays["hole_factor"]),
+            faint=float(arrays["faint"]),
             **{name: np.asarray(arrays[name]) for name in plain},
         )
 
@@ -137,7 +140,7 @@ def survey(
     basis = principal(total, count, tint)
     rise = coloured_edge(powers[0], shape[2]) / coloured_edge(np.ones_like(powers[0]), shape[2])
     basis = rare(block, shape, basis, run, 1 + WIDER * (rise - 1))
-    basis, strength, noise = strengths(basis, total, count)
+    basis, strength, noise, unseen = strengths(basis, total, count)
     if missing:
         seen = np.sum((filling.T @ basis) ** 2, axis=0)
         noise = noise * (1 + (1 / max(share, 0.5) - 1) * seen)
@@ -158,6 +161,7 @@ def survey(
         residual_scale=ordinary(trials, risk),
         missing=missing,
         hole_factor=hole,
+        faint=unseen / max(shape[2] - basis.shape[1], 1),
     )
 
 
