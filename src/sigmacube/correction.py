@@ -7,13 +7,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from sigmacube.core.validity import valid_elements
+from sigmacube.noise.band_screen import smallest_step
+from sigmacube.noise.clipping import find_bounds
 from sigmacube.noise.gaps import stands_out
 from sigmacube.noise.line_offsets import FEWEST, LineOffsets, find_offsets, profiles
 from sigmacube.noise.sample import NoiseSample
 from sigmacube.noise.scales import scales, smooth_directions
 from sigmacube.survey import STREAMED, Presence, Source, noise_sample
 
-__all__ = ["Corrected", "corrected", "find_line_offsets"]
+__all__ = ["Corrected", "corrected", "find_clipping", "find_line_offsets"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,3 +70,13 @@ def find_line_offsets(
             return None
         lines = offsets.in_units(std, bands, source.shape[2])
     return lines
+
+
+def find_clipping(source: Source, presence: Presence) -> np.ndarray | None:
+    """Return (2, bands with data) bounds that values were clipped to; None where none were."""
+    values, mask = noise_sample(source)
+    spectra = values[..., presence.bands].reshape(-1, len(presence.bands))
+    valid = valid_elements(values, mask)[..., presence.bands].reshape(spectra.shape)
+    spectra = spectra if valid.all() else np.where(valid, spectra, np.nan)
+    bounds = find_bounds(spectra, smallest_step(spectra))
+    return np.stack([bounds.low, bounds.high]) if bounds.any else None

@@ -13,7 +13,7 @@ import numpy as np
 
 from sigmacube.core.parallel import ParallelMap, parallel
 from sigmacube.core.validity import broadcast_mask
-from sigmacube.correction import corrected, find_line_offsets
+from sigmacube.correction import corrected, find_clipping, find_line_offsets
 from sigmacube.cube import Cube
 from sigmacube.estimators import Progress, Region, advice, estimator
 from sigmacube.io.dataarray import from_dataarray
@@ -79,7 +79,8 @@ def survey_scene(
     source = corrected(source, offsets)
     if not isinstance(noise, SettledNoise):
         noise = settle_noise(source, noise, settings, workers=workers)
-    survey = Survey(source.shape, presence, noise, settings, offsets=offsets)
+    bounds = find_clipping(source, presence) if offsets is None else None
+    survey = Survey(source.shape, presence, noise, settings, offsets=offsets, bounds=bounds)
     presence.check_sizes(survey.model.std)
     if settings.solver == "robust":
         shape = (*survey.shape[:2], len(survey.bands))

@@ -24,7 +24,7 @@ from sigmacube.core.validity import valid_elements
 from sigmacube.core.windows import Span
 from sigmacube.correction import corrected, find_line_offsets
 from sigmacube.cube import Cube
-from sigmacube.estimators import Region
+from sigmacube.estimators import Region, estimator
 from sigmacube.noise.sample import NoiseSample
 from sigmacube.noise.shared import shared_noise
 from sigmacube.pipeline import as_cube, denoise_region, survey_scene
@@ -52,6 +52,8 @@ MOST_HIDDEN = 4_000_000
 # Pixels along a side of the cells that standard errors rest on.
 CELL = 20
 N_CLASSES = 5
+# Hidden elements so many σ off are impulses where a solver sets such aside: it would have seen them.
+IMPULSE = 4.0
 # Pairs of neighbours whose error covariance is asked for.
 N_PAIRS = 32
 
@@ -340,6 +342,10 @@ class _Found:
         hidden = veiled.hidden(*place) & there
         noise = np.broadcast_to(region.noise_std, values.shape)
         residual = np.where(there, values - region.estimate, np.nan)
+        if estimator(survey.settings).sets_aside:
+            impulse = np.abs(residual) > IMPULSE * np.hypot(region.std, noise)
+            hidden &= ~impulse
+            residual[impulse if region.left_out is None else impulse | region.left_out] = np.nan
         tested = _tested(survey, residual)
         inside = np.zeros(there.shape, dtype=bool)
         size = tuple(stop - first for first, stop in (tile.rows, tile.cols))

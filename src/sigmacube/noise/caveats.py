@@ -49,7 +49,12 @@ def _of_values(facts: Mapping[str, Any]) -> list[str]:
         (
             clipped >= CLIPPED,
             f"{100 * clipped:.2g} % of the values lie on the very bounds of their band: they were "
-            "clipped, and σ takes them as measured.",
+            "clipped, and "
+            + (
+                "what is to be expected beyond stands for them; σ of these is a little too small."
+                if facts.get("clipped_expected")
+                else "σ takes them as measured."
+            ),
         ),
         (
             step >= COARSE,

@@ -53,7 +53,8 @@ CARRIED = 0.68
 # Noise must be so many times that of a band, and so large a share of what is there.
 NOTABLE, FLAT = 3.0, 0.6
 # How unlike tiles may be: ratio of the 60th to the 10th percentile of their power; 1.45 for noise.
-ALIKE = 1.9
+# What differs more than that is texture, and beyond doubt where it differs much more.
+ALIKE, DOUBTFUL = 1.9, 3.0
 
 
 class SharedNoise(NamedTuple):
@@ -181,11 +182,12 @@ def _in_space(sample: NoiseSample, noise: Noise) -> tuple[np.ndarray | None, boo
     for value, vector in zip(size, vectors.T, strict=True):
         if value < least:
             continue
-        flat = value > FLAT * (vector @ at_high @ vector)
-        if flat and _alike(calm[..., high], vector):
+        if value < FLAT * (vector @ at_high @ vector):
+            continue
+        unlike = _unlike(calm[..., high], vector)
+        if unlike < ALIKE:
             found.append(np.sqrt(value - 1) * noise.unwhiten(directions @ vector))
-        elif flat:
-            doubtful = True
+        doubtful |= ALIKE <= unlike < DOUBTFUL
     if not found:
         return None, doubtful
     return np.transpose(found) @ np.array(found), doubtful
@@ -215,8 +217,8 @@ def _covariance(waves: np.ndarray) -> np.ndarray:
     return flat.T @ flat / len(flat)
 
 
-def _alike(waves: np.ndarray, vector: np.ndarray) -> bool:
-    """Tell whether most tiles have the same power along a direction, as noise has."""
+def _unlike(waves: np.ndarray, vector: np.ndarray) -> float:
+    """Return how much the power of most tiles differs along a direction; that of noise hardly."""
     power = np.square(np.tensordot(waves, vector, axes=(1, 0))).mean(axis=1)
     low, high = np.quantile(power, (0.1, 0.6))
-    return bool(high < ALIKE * low)
+    return float(high / max(low, 1e-300))

@@ -48,16 +48,22 @@ class Holes:
     def fill(self, seen: np.ndarray, estimate: np.ndarray) -> np.ndarray:
         """Return z = BᵀΩy + (I − A) z̃ (row, col, k) from BᵀΩy and the estimate ẑ so far.
 
-        z̃ = (A + δI)⁻¹ (BᵀΩy + δẑ): what the kept bands say themselves counts as well.
+        z̃ = (A + δI)⁻¹ (BᵀΩy + δẑ): what the kept bands say themselves counts as well, and counts
+        for more where they show that the estimate is off: 1/δ is the variance of its error.
         """
         out = seen.copy()
-        best = self.solve(seen[self.where], estimate[self.where].astype(np.float64), TRUST)
+        own, guess = seen[self.where], estimate[self.where].astype(np.float64)
+        off = own - guess + np.matmul(self.unseen, guess[:, :, None])[:, :, 0]
+        power = np.einsum("pk,pk->p", off, off) / own.shape[1]
+        share = np.maximum(self.share[self.where], FEW)
+        trust = 1 / (1 / TRUST + np.maximum(power - share, 0) / share**2)
+        best = self.solve(own, guess, trust[:, None])
         out[self.where] += np.matmul(self.unseen, best[:, :, None])[:, :, 0]
         return out
 
-    def solve(self, seen: np.ndarray, guess: np.ndarray, trust: float) -> np.ndarray:
-        """Return (A + δI)⁻¹ (BᵀΩy + δ guess) (pixels, k)."""
-        left = (1 + trust) * np.eye(seen.shape[1]) - self.unseen
+    def solve(self, seen: np.ndarray, guess: np.ndarray, trust: np.ndarray) -> np.ndarray:
+        """Return (A + δ)⁻¹ (BᵀΩy + δ guess) (pixels, k), δ diagonal (k,) or (pixels, 1)."""
+        left = (1 + trust[..., None]) * np.eye(seen.shape[1]) - self.unseen
         return np.linalg.solve(left, (seen + trust * guess)[:, :, None])[:, :, 0]
 
     def part(self, inside: tuple[slice, slice]) -> Holes:
@@ -88,10 +94,11 @@ def find_holes(kept: np.ndarray, basis: np.ndarray) -> Holes:
     return Holes(np.asarray(where), unseen, share)
 
 
-def start(seen: np.ndarray, holes: Holes) -> np.ndarray:
+def start(seen: np.ndarray, holes: Holes, power: np.ndarray) -> np.ndarray:
     """Return a first z (row, col, k): what the kept bands say, the rest from the surroundings.
 
-    Solves (A + δI) z = BᵀΩy + δ z̄ where elements are missing, z̄ the mean of pixels nearby.
+    Solves (A + δ) z = BᵀΩy + δ z̄ where elements are missing, z̄ the mean of pixels nearby. A
+    direction of much power (k,), in units of the noise, is told by little of it.
     """
     good = (holes.share > 0.5).astype(np.float64)
     scaled = seen * (good / np.maximum(holes.share, 0.5))[..., None]
@@ -104,14 +111,16 @@ def start(seen: np.ndarray, holes: Holes) -> np.ndarray:
         around[fresh] = mean[fresh] / weight[fresh][:, None]
         found |= fresh
     out = seen.copy()
-    out[holes.where] = holes.solve(seen[holes.where], around[holes.where], RIDGE)
+    out[holes.where] = holes.solve(
+        seen[holes.where], around[holes.where], np.minimum(RIDGE, 1 / np.maximum(power, 1.0))
+    )
     return out
 
 
-def imputed(block: Block, strong: np.ndarray) -> Block:
+def imputed(block: Block, strong: np.ndarray, power: np.ndarray) -> Block:
     """Return a block whose missing elements are a first guess plus noise, for the survey.
 
-    The guess is made by the strong directions (P, j) of the scene; inside them it carries the noise
+    The guess is made by the strong directions (P, j) of the scene, of power (j,); inside them it carries the noise
     of the kept bands, so noise is drawn outside of them only, and everywhere for pixels that were
     hardly seen. The draw depends on where the block lies, and on nothing else.
     """
@@ -121,7 +130,7 @@ def imputed(block: Block, strong: np.ndarray) -> Block:
         if kept is None or kept.all():
             return y, None
         holes = find_holes(kept, strong)
-        z = start(np.where(kept, y, 0.0) @ strong, holes)
+        z = start(np.where(kept, y, 0.0) @ strong, holes, power)
         rng = np.random.default_rng([11, rows.start, cols.start])
         noise = rng.standard_normal(y.shape)
         within = (noise @ strong) * (holes.share > 0.5)[..., None]
@@ -139,10 +148,16 @@ def filling_boxes(plan: Plan, need: Box) -> list[Box]:
 
 
 def filled(
-    seen: np.ndarray, holes: Holes, outer: Box, boxes: list[Box], plan: Plan, run: Run
+    seen: np.ndarray,
+    holes: Holes,
+    power: np.ndarray,
+    outer: Box,
+    boxes: list[Box],
+    plan: Plan,
+    run: Run,
 ) -> np.ndarray:
-    """Return z (rows, cols, k) on the first box, from BᵀΩy on ``outer``."""
-    z = np.ascontiguousarray(start(seen, holes)[boxes[-1].within(outer)])
+    """Return z (rows, cols, k) on the first box, from BᵀΩy on ``outer``; power (k,) of directions."""
+    z = np.ascontiguousarray(start(seen, holes, power)[boxes[-1].within(outer)])
     for box, inner in zip(boxes[:0:-1], boxes[-2::-1], strict=True):
         pilot, _ = first_round(z, box, inner, plan, run)
         part = holes.part(inner.within(outer))
@@ -229,6 +244,6 @@ def hidden_lines(z: np.ndarray, plan: Plan, run: Run) -> tuple[Smoothed, np.ndar
     unseen = np.broadcast_to(np.eye(k), (int(where.sum()), k, k))
     box = Box(0, rows, 0, cols)
     holes = Holes(where, unseen, share)
-    data = filled(np.where(where[..., None], 0.0, z), holes, box, filling_boxes(plan, box), plan,
-                  run)  # fmt: skip
+    data = filled(np.where(where[..., None], 0.0, z), holes, np.ones(k), box,
+                  filling_boxes(plan, box), plan, run)  # fmt: skip
     return second_round(data, box, box, plan, run), share, where

@@ -215,7 +215,8 @@ def _coefficients(block: Block, model: SpatialModel, plan: Plan, wide: Box, run:
         z = np.ascontiguousarray(seen[inner])
         return _Data(need, z, None, _outside(y[inner], z, None, model, need))
     holes = find_holes(kept, model.basis)
-    z = filled(seen, holes, outer, boxes, plan, run)
+    pixels = model.shape[0] * model.shape[1]
+    z = filled(seen, holes, 1 / (model.strength * pixels), outer, boxes, plan, run)
     outside = _outside(y[inner], z, kept[inner], model, need)
     return _Data(need, z, holes.part(inner), outside)
 

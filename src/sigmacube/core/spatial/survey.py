@@ -132,7 +132,7 @@ def survey(
     missing = share < 1 or count < shape[0] * shape[1]
     filling = strong(total, count) if directions is None else directions
     if missing:
-        block, total, filling = _completed(block, shape, filling, run)
+        block, total, filling = _completed(block, shape, filling, total, count, run)
     powers = tuple(np.ones(w.side) for w in sizes)
     if not white_in_space:
         powers = noise_power(block, shape, total, count, sizes, run)
@@ -166,7 +166,12 @@ def survey(
 
 
 def _completed(
-    block: Block, shape: tuple[int, int, int], directions: np.ndarray, run: Run
+    block: Block,
+    shape: tuple[int, int, int],
+    directions: np.ndarray,
+    total: np.ndarray,
+    count: float,
+    run: Run,
 ) -> tuple[Block, np.ndarray, np.ndarray]:
     """Return the scene with missing elements imputed, the sum of y yᵀ of it, and strong directions.
 
@@ -174,9 +179,11 @@ def _completed(
     are replaced by those of imputed data.
     """
     for _ in range(2):
-        total, count, _ = gram(imputed(block, directions), shape, run)
+        power = np.einsum("pk,pq,qk->k", directions, total, directions) / count
+        total, count, _ = gram(imputed(block, directions, power), shape, run)
         directions = strong(total, count)
-    return imputed(block, directions), total, directions
+    power = np.einsum("pk,pq,qk->k", directions, total, directions) / count
+    return imputed(block, directions, power), total, directions
 
 
 def _lost(
