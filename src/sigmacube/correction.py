@@ -18,6 +18,10 @@ from sigmacube.survey import STREAMED, Presence, Source, noise_sample
 __all__ = ["Corrected", "corrected", "find_clipping", "find_line_offsets"]
 
 
+# Step of a lattice over the noise beyond which clipping is not told from it.
+LATTICE = 1.0
+
+
 @dataclass(frozen=True, eq=False)
 class Corrected:
     """A source without the offsets of its lines."""
@@ -72,11 +76,18 @@ def find_line_offsets(
     return lines
 
 
-def find_clipping(source: Source, presence: Presence) -> np.ndarray | None:
-    """Return (2, bands with data) bounds that values were clipped to; None where none were."""
+def find_clipping(source: Source, presence: Presence, std: np.ndarray) -> np.ndarray | None:
+    """Return (2, bands with data) bounds that values were clipped to; None where none were.
+
+    On a lattice that is coarse beside the noise ``std`` (bands with data,) the crowd on the last
+    step says nothing.
+    """
     values, mask = noise_sample(source)
     spectra = values[..., presence.bands].reshape(-1, len(presence.bands))
     valid = valid_elements(values, mask)[..., presence.bands].reshape(spectra.shape)
     spectra = spectra if valid.all() else np.where(valid, spectra, np.nan)
-    bounds = find_bounds(spectra, smallest_step(spectra))
-    return np.stack([bounds.low, bounds.high]) if bounds.any else None
+    step = smallest_step(spectra)
+    bounds = find_bounds(spectra, step)
+    far = np.array([[-np.inf], [np.inf]])
+    found = np.where(step > LATTICE * std, far, [bounds.low, bounds.high])
+    return found if np.isfinite(found).any() else None

@@ -79,9 +79,10 @@ def survey_scene(
     source = corrected(source, offsets)
     if not isinstance(noise, SettledNoise):
         noise = settle_noise(source, noise, settings, workers=workers)
-    bounds = find_clipping(source, presence) if offsets is None else None
-    survey = Survey(source.shape, presence, noise, settings, offsets=offsets, bounds=bounds)
+    survey = Survey(source.shape, presence, noise, settings, offsets=offsets)
     presence.check_sizes(survey.model.std)
+    if offsets is None:
+        survey = replace(survey, bounds=find_clipping(source, presence, survey.model.std))
     if settings.solver == "robust":
         shape = (*survey.shape[:2], len(survey.bands))
         survey = replace(survey, stripes=find_stripes(Scene(source, survey).over_noise, shape))

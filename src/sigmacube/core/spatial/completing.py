@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 from scipy.ndimage import median_filter
@@ -86,9 +87,10 @@ class Completion:
         """Return what `to_arrays` gave; None if it was not among the arrays."""
         if "completion_cut" not in arrays:
             return None
-        parts = {name: np.asarray(arrays[f"completion_{name}"]) for name in _PARTS}
-        numbers = {name: float(parts.pop(name)) for name in ("cut", "scale", "reach")}
-        return cls(**parts, **numbers)
+        parts: dict[str, Any] = {n: np.asarray(arrays[f"completion_{n}"]) for n in _PARTS}
+        for name in ("cut", "scale", "reach"):
+            parts[name] = float(parts[name])
+        return cls(**parts)
 
     @property
     def changes_values(self) -> bool:
@@ -323,7 +325,8 @@ def _far_inside(
 def _reach(counts: list[np.ndarray]) -> float:
     """Return how far inside noise is as likely as an impulse, from counts of `_far_inside`."""
     far, on = np.sum(counts, axis=0)
-    return float(np.clip(-ndtri((on + 0.5) / (far + 1.0)), NEAREST, FARTHEST))
+    # Impulses are one in a million as long as none are seen.
+    return float(np.clip(-ndtri((on + 1e-3) / (far + 1e3)), NEAREST, FARTHEST))
 
 
 def _told(block: Block, found: Completion, box: Box) -> tuple[float, int]:

@@ -120,9 +120,9 @@ def start(seen: np.ndarray, holes: Holes, power: np.ndarray) -> np.ndarray:
 def imputed(block: Block, strong: np.ndarray, power: np.ndarray) -> Block:
     """Return a block whose missing elements are a first guess plus noise, for the survey.
 
-    The guess is made by the strong directions (P, j) of the scene, of power (j,); inside them it carries the noise
-    of the kept bands, so noise is drawn outside of them only, and everywhere for pixels that were
-    hardly seen. The draw depends on where the block lies, and on nothing else.
+    The guess is made by the strong directions (P, j) of the scene, of power (j,); inside them it
+    carries the noise of the kept bands, so noise is drawn outside of them only, and everywhere for
+    pixels that were hardly seen. The draw depends on where the block lies, and on nothing else.
     """
 
     def complete(rows: slice, cols: slice) -> tuple[np.ndarray, None]:
