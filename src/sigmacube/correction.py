@@ -53,7 +53,7 @@ def find_line_offsets(
     if min(n_rows, n_cols) < FEWEST or len(bands) < FEWEST:
         return None
     height, lines = max(1, STREAMED // (n_cols * len(bands))), None
-    for _ in range(2):  # what is signal shows better once most of the offsets are gone
+    for _ in range(3):  # what is signal shows better once most of the offsets are gone
         part = noise_sample(corrected(source, lines))
         sample = NoiseSample.of(*part, bands, impulses=impulses)
         std = scales(sample)

@@ -164,7 +164,7 @@ class Survey:
 
     @property
     def bounds_over_noise(self) -> np.ndarray | None:
-        """(2, bands with data) the bounds over the noise; None where it is not the same everywhere."""
+        """(2, bands with data) the bounds over the noise; None where that differs in the scene."""
         if self.bounds is None or self.signal_noise is not None:
             return None
         return np.divide(self.bounds, self.model.std, dtype=np.float64)

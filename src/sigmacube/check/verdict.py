@@ -28,7 +28,7 @@ UNEVEN_LIGHT, UNEVEN_BANDS = 1.15, 0.03
 # that of the noise itself is known.
 CHANCE_LAG, UNSURE_LAG = 0.02, 0.25
 # Offsets of lines, over the noise, beyond which what is left of them is known too badly.
-LARGE_OFFSETS = 1.0
+LARGE_OFFSETS = 3.0
 # Steps of quantisation over the noise from which on σ was off in trials.
 COARSE = 2.0
 # Elements that a verdict needs, and σ over the noise that no estimate reaches.

@@ -156,7 +156,7 @@ def filled(
     plan: Plan,
     run: Run,
 ) -> np.ndarray:
-    """Return z (rows, cols, k) on the first box, from BᵀΩy on ``outer``; power (k,) of directions."""
+    """Return z (rows, cols, k) on the first box, from BᵀΩy on ``outer`` and power (k,)."""
     z = np.ascontiguousarray(start(seen, holes, power)[boxes[-1].within(outer)])
     for box, inner in zip(boxes[:0:-1], boxes[-2::-1], strict=True):
         pilot, _ = first_round(z, box, inner, plan, run)
@@ -189,7 +189,7 @@ def _less(view: View, box: Box, share: np.ndarray, factor: float) -> View:
 
 
 def band_growth(holes: Holes, basis: np.ndarray, core: tuple[slice, slice]) -> np.ndarray:
-    """Return (row, col, P) on ``core`` how much larger the variance of a band is by what is missing.
+    """Return (row, col, P) on ``core`` how much larger a band's variance is by what is missing.
 
     The noise of a pixel's coefficients is A⁻¹, along a band b_v (A + δI)⁻¹ b_vᵀ (1 + δ) / c_v times
     that of a whole pixel; a window averages the noise of the pixels around that miss elements. One
@@ -225,9 +225,9 @@ def _growth_of(holes: Holes, basis: np.ndarray) -> np.ndarray:
 
 
 def _around(values: np.ndarray, axis: int, span: tuple[int, int]) -> np.ndarray:
-    """Return the sum over NEAR neighbours to each side, on a span of an axis, always in one order."""
+    """Return the sum over NEAR neighbours to each side, on a span of an axis, in one order."""
     length = values.shape[axis]
-    total = np.zeros(values.shape[:axis] + (span[1] - span[0],) + values.shape[axis + 1 :])
+    total = np.zeros((*values.shape[:axis], span[1] - span[0], *values.shape[axis + 1 :]))
     moved, added = np.moveaxis(values, axis, 0), np.moveaxis(total, axis, 0)
     for shift in range(-NEAR, NEAR + 1):
         low, high = max(span[0] + shift, 0), min(span[1] + shift, length)
