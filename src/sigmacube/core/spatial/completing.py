@@ -318,7 +318,11 @@ def _far_inside(
     low, high = found.bounds
     on = (y <= low) | (y >= high)
     fit = np.where(on, whole, y)
-    inside = kept & (np.minimum(fit - low, high - fit) > FARTHEST) & (np.isfinite(low + high))
+    inside = (
+        kept
+        & (np.minimum(fit - low, high - fit) > FARTHEST)
+        & (np.isfinite(low) | np.isfinite(high))
+    )
     return np.array([np.count_nonzero(inside), np.count_nonzero(inside & on)])
 
 
