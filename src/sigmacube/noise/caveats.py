@@ -88,9 +88,9 @@ def _of_noise(facts: Mapping[str, Any]) -> list[str]:
         ),
         (
             facts.get("shared_doubtful"),
-            "Part of what changes from pixel to pixel may be noise that all bands share, or "
-            "texture; this scene cannot tell, and σ takes it for signal. If the instrument has "
-            "such noise, give its covariance as noise.",
+            "Part of what changes from pixel to pixel may be noise that all bands share (common "
+            "mode, gains), or texture; this scene cannot tell, and σ takes some of it for signal. "
+            "If the instrument has such noise, give its covariance as noise.",
         ),
         (
             not spatial and lag1 > CORRELATED,

@@ -6,6 +6,7 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
+from sigmacube.core.rank import noise_edge
 from sigmacube.core.spatial.geometry import Block, Box, Windows, window_sizes
 from sigmacube.core.spatial.missing import imputed
 from sigmacube.core.spatial.noise_in_space import colour, coloured_edge, noise_power
@@ -27,6 +28,9 @@ PATCH = 72
 PATCHES = 4
 # The largest singular values of coloured noise are not only larger, they scatter more.
 WIDER = 1.3
+# Directions err by the noise at the signal's own, lowest frequencies, over what N shows of it: most
+# of that lies in directions that are taken for signal.
+LOWEST = 1.4
 GOLDEN = 0.6180339887498949
 
 
@@ -134,12 +138,13 @@ def survey(
     if missing:
         block, total, filling = _completed(block, shape, filling, total, count, run)
     powers = tuple(np.ones(w.side) for w in sizes)
+    basis = rare(block, shape, principal(total, count), run)
     if not white_in_space:
-        powers = noise_power(block, shape, total, count, sizes, run)
-    tint = colour(powers[0])
-    basis = principal(total, count, tint)
-    rise = coloured_edge(powers[0], shape[2]) / coloured_edge(np.ones_like(powers[0]), shape[2])
-    basis = rare(block, shape, basis, run, 1 + WIDER * (rise - 1))
+        powers = noise_power(block, shape, basis, sizes, run)
+    if np.any(powers[0] != 1):
+        basis = principal(total, count, colour(powers[0]))
+        rise = coloured_edge(powers[0], shape[2]) / noise_edge(powers[0].size, shape[2])
+        basis = rare(block, shape, basis, run, 1 + WIDER * (rise - 1))
     basis, strength, noise, unseen = strengths(basis, total, count)
     if missing:
         seen = np.sum((filling.T @ basis) ** 2, axis=0)
@@ -154,7 +159,7 @@ def survey(
         shape=shape,
         windows=windows,
         basis=basis,
-        strength=strength * powers[0].flat[0],
+        strength=strength * (LOWEST * powers[0].flat[0] if np.any(powers[0] != 1) else 1.0),
         noise_power=powers,
         edges=edges,
         risk=risk,
