@@ -50,6 +50,11 @@ def as_cube(cube: Cube | np.ndarray | xr.DataArray, mask: np.ndarray | None = No
     """
     if not isinstance(cube, Cube):
         given: Any = cube
+        if hasattr(given, "estimate"):
+            raise ValueError(
+                f"Invalid cube: a {type(given).__name__}, which is a result. It must be the noisy "
+                "scene that a result is made from."
+            )
         labelled = hasattr(given, "dims") and hasattr(given, "coords")
         cube = from_dataarray(given) if labelled else Cube(np.asarray(given))
     if mask is None:
