@@ -220,7 +220,7 @@ def holdout(
         result = result.unlabelled()
         settings, noise = settings_of(result), noise_of(result) if noise is None else noise
     else:
-        settings = Settings(**{**options, "uncertainty": True}).fitted(source.shape)
+        settings = Settings.of({**options, "uncertainty": True}).fitted(source.shape)
     seed = rng if isinstance(rng, int) else int(rng.integers(2**63))
     rows, cols, _ = source.shape
     with parallel(workers) as run, shown(progress, "Checking", "tiles") as move:

@@ -21,6 +21,7 @@ from sigmacube.commands._options import (
     solving_options,
 )
 from sigmacube.commands._tiles import run_tiled, tiling_options, uses_tiles, wants_tiles
+from sigmacube.core.card import count_of
 from sigmacube.settings import Settings
 
 if TYPE_CHECKING:
@@ -218,7 +219,7 @@ def _summary(result: DenoisedCube, output: str, seconds: tuple[float, float]) ->
     table(
         [
             ("written", "standard output" if output == "-" else output),
-            ("time", f"{whole:.1f} s; {windows:,} windows in {solving:.1f} s, "
+            ("time", f"{whole:.1f} s; {count_of(windows, 'window')} in {solving:.1f} s, "
                      f"{rate:,.0f} windows/s"),
             *summary.rows(),
         ],
