@@ -21,7 +21,6 @@ from sigmacube.commands._options import (
     solving_options,
 )
 from sigmacube.commands._tiles import run_tiled, tiling_options, uses_tiles, wants_tiles
-from sigmacube.core.card import count_of
 from sigmacube.settings import Settings
 
 if TYPE_CHECKING:
@@ -212,6 +211,7 @@ def _summary(result: DenoisedCube, output: str, seconds: tuple[float, float]) ->
     """Tell what was done; ``seconds`` are those of the whole run and of denoising alone."""
     from sigmacube.commands._summary import Summary
     from sigmacube.console import note, table
+    from sigmacube.core.card import count_of
 
     windows, (whole, solving) = result.ranks.size, seconds
     rate = windows / max(solving, 1e-9)
