@@ -23,12 +23,12 @@ from sigmacube.core.windows import Span
 from sigmacube.estimators import Region
 from sigmacube.estimators.memory import spatial_bytes
 from sigmacube.settings import Settings
-from sigmacube.survey import AROUND, Scene, SceneBlock, Survey
+from sigmacube.survey import APART, AROUND, Scene, SceneBlock, Survey
 
 __all__ = ["SpatialEstimator"]
 
 # Sizes and steps of the windows, as shares of those asked for: small ones follow borders.
-SIZES = ((1.0, 1.0), (0.5, 1.0), (0.25, 0.5))
+SIZES = ((1.0, APART), (0.5, 1.0), (0.25, 0.5))
 # Maps over windows and rows that a region takes: fits, two averages, variance.
 ROUNDS = 4
 
