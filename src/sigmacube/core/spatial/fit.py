@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from sigmacube.core.spatial.axes import Axes, principal, updated
 from sigmacube.core.spatial.transform import (
     forward,
     inverse,
@@ -34,8 +35,6 @@ BINS = 14
 _FIRST, _LAST = math.log(0.02), math.log(200.0)
 _PER_BIN = (BINS - 2) / (_LAST - _FIRST)
 POWER = 2.5
-# Power of a window over its noise edge, up to which single precision holds the noise as well.
-COARSE = 5e4
 PER_WINDOW = (
     "index", "corner", "rank", "left", "mean", "directions", "coefficients", "leverage",
 )  # fmt: skip
@@ -122,14 +121,21 @@ def fit_windows(
     z: np.ndarray,
     edge: float,
     noise_power: np.ndarray,
-) -> list[Fits]:
-    """Return the fits of windows z (windows, rows, cols, k), in groups of equal padded rank."""
+    near: Axes | None = None,
+) -> tuple[list[Fits], Axes]:
+    """Return the fits of windows z (windows, rows, cols, k), in groups of equal padded rank.
+
+    And their principal axes; with those of almost the same data, `near`, these are a start.
+    """
     count, r, c, k = z.shape
     n = r * c
     flat = z.reshape(count, n, k)
     mean = flat.mean(axis=1)
     flat = flat - mean[:, None]
-    values, vectors = principal(flat, edge)
+    if near is None:
+        values, vectors, axes = principal(flat, edge)
+    else:
+        values, vectors, axes = *updated(flat, edge, near), near
     rank = np.count_nonzero(values > edge**2, axis=1)
     dropped = np.where(np.arange(values.shape[1]) >= rank[:, None], values, 0).sum(axis=1)
     left = dropped / np.maximum((k - rank) * (n - 1), 1)
@@ -148,31 +154,7 @@ def fit_windows(
             Fits(size, index[mine], corner[mine], rank[mine], left[mine], mean[mine], V,
                  forward(images) / root, leverage)
         )  # fmt: skip
-    return groups
-
-
-def principal(flat: np.ndarray, edge: float) -> tuple[np.ndarray, np.ndarray]:
-    """Return squared singular values, falling, and directions (windows, k, m) of (windows, n, k).
-
-    Of the Gram matrix of pixels or of directions, whichever is smaller. In single precision where
-    the noise is not lost in it: by its square it may be a millionth of the signal.
-    """
-    _, n, k = flat.shape
-    transposed = n < k
-    first, second = (
-        (flat, flat.transpose(0, 2, 1)) if transposed else (flat.transpose(0, 2, 1), flat)
-    )
-    gram = np.matmul(first, second)
-    coarse = np.trace(gram, axis1=1, axis2=2) < COARSE * edge**2
-    values, vectors = np.empty(gram.shape[:2]), np.empty(gram.shape, dtype=np.float32)
-    for chosen, dtype in ((coarse, np.float32), (~coarse, np.float64)):
-        if chosen.any():
-            values[chosen], vectors[chosen] = np.linalg.eigh(gram[chosen].astype(dtype, copy=False))
-    values, vectors = values[:, ::-1], vectors[:, :, ::-1]
-    if transposed:
-        scale = 1 / np.sqrt(np.maximum(values, np.finfo(np.float32).tiny))
-        vectors = np.matmul(second, vectors) * scale[:, None]
-    return values, vectors.astype(np.float32, copy=False)
+    return groups, axes
 
 
 def padded_rank(rank: np.ndarray) -> np.ndarray:

@@ -18,7 +18,7 @@ import numpy as np
 from sigmacube.core.spatial.fit import BINS, Fits, cut, project
 from sigmacube.core.spatial.geometry import Box
 from sigmacube.core.spatial.missing import hidden_lines, less_seen
-from sigmacube.core.spatial.smoothing import Plan, Run, Smoothed, second_round
+from sigmacube.core.spatial.smoothing import Plan, Run, Smoothed, both_rounds
 from sigmacube.core.spatial.transform import N_RINGS, forward, inverse, rings
 from sigmacube.core.spatial.unexplained import normal_score, scale_of
 from sigmacube.core.spatial.views import (
@@ -112,9 +112,8 @@ def try_patch(
         z, noise = z / np.sqrt(noise), np.ones_like(noise)
     outside = np.einsum("yxp,yxp->yx", y, y) - np.einsum("yxk,yxk->yx", z, z)
     box = Box(0, z.shape[0], 0, z.shape[1])
-    smoothed = second_round(z, box, box, plan, run)
     probe = coloured(rng, z.shape, plan)
-    again = second_round(z + STEP * probe, box, box, plan, run)
+    smoothed, again = both_rounds(z, z + STEP * probe, box, plan, run)
     response = (again.estimate - smoothed.estimate) / STEP
     residual, probe = smoothed.estimate - z, probe * noise
     error = residual**2 + 2 * probe * response - noise

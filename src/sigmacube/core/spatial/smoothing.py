@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from sigmacube.core.spatial.axes import Axes
 from sigmacube.core.spatial.fit import (
     Fits,
     cut,
@@ -20,7 +21,7 @@ from sigmacube.core.spatial.fit import (
 )
 from sigmacube.core.spatial.geometry import Box, Windows, covering_box
 
-__all__ = ["Plan", "Run", "Smoothed", "first_round", "second_round"]
+__all__ = ["Plan", "Run", "Smoothed", "both_rounds", "first_round", "second_round"]
 
 Run = Callable[..., list[Any]]
 """``run(function, items)``, a map that may run in parallel and keeps the order."""
@@ -73,16 +74,20 @@ def _chunks(plan: Plan, core: Box) -> list[_Chunk]:
     return chunks
 
 
-def _fit_chunk(z: np.ndarray, box: Box, plan: Plan, chunk: _Chunk) -> list[Fits]:
+def _fit_chunk(
+    z: np.ndarray, box: Box, plan: Plan, keep: bool, item: tuple[_Chunk, Axes | None]
+) -> tuple[list[Fits], Axes | None]:
+    """Return the fits of a chunk of windows, and their axes if they are to be kept."""
+    chunk, near = item
     windows = plan.sizes[chunk.size]
     part = chunk.windows
     i, j = np.mgrid[part.top : part.bottom, part.left : part.right]
     index = np.stack([i.ravel(), j.ravel()], axis=1)
     corner = np.stack([windows.rows.starts[index[:, 0]], windows.cols.starts[index[:, 1]]], axis=1)
     data = cut(z, corner - (box.top, box.left), windows.side)
-    return fit_windows(
-        chunk.size, index, corner, data, float(plan.edges[chunk.size]), plan.noise_power[chunk.size]
-    )
+    edge, power = float(plan.edges[chunk.size]), plan.noise_power[chunk.size]
+    fits, axes = fit_windows(chunk.size, index, corner, data, edge, power, near)
+    return fits, axes if keep else None
 
 
 def _average_chunk(
@@ -138,8 +143,25 @@ def first_round(
     z
         (rows, cols, k) data on ``box``, which holds all windows that cover ``core``.
     """
-    fits = run(partial(_fit_chunk, z, box, plan), _chunks(plan, core))
-    return _averaged(run(partial(_average_chunk, None, box, plan), fits), core)[0], fits
+    return _first(z, box, core, plan, run)[:2]
+
+
+def _first(
+    z: np.ndarray,
+    box: Box,
+    core: Box,
+    plan: Plan,
+    run: Run,
+    near: list[Axes | None] | None = None,
+    keep: bool = False,
+) -> tuple[np.ndarray, list[list[Fits]], list[Axes | None]]:
+    """Return the first round and the axes of its windows, from those of nearby data if given."""
+    chunks = _chunks(plan, core)
+    items = zip(chunks, near or [None] * len(chunks), strict=True)
+    found = run(partial(_fit_chunk, z, box, plan, keep), list(items))
+    fits = [groups for groups, _ in found]
+    pilot = _averaged(run(partial(_average_chunk, None, box, plan), fits), core)[0]
+    return pilot, fits, [axes for _, axes in found]
 
 
 def second_round(z: np.ndarray, box: Box, core: Box, plan: Plan, run: Run) -> Smoothed:
@@ -148,7 +170,26 @@ def second_round(z: np.ndarray, box: Box, core: Box, plan: Plan, run: Run) -> Sm
     ``z`` on ``box`` must hold all windows over all windows over ``core``.
     """
     inner = covering_box(plan.sizes, core)
-    pilot, fits = first_round(z, box, inner, plan, run)
+    return _second(*first_round(z, box, inner, plan, run), inner, core, plan, run)
+
+
+def both_rounds(
+    z: np.ndarray, nearby: np.ndarray, box: Box, plan: Plan, run: Run
+) -> tuple[Smoothed, Smoothed]:
+    """Return the final estimates of a whole scene, and of data that differ a little from it.
+
+    The latter's windows start from the principal axes of the former's.
+    """
+    pilot, fits, axes = _first(z, box, box, plan, run, keep=True)
+    smoothed = _second(pilot, fits, box, box, plan, run)
+    pilot, fits, _ = _first(nearby, box, box, plan, run, axes)
+    return smoothed, _second(pilot, fits, box, box, plan, run)
+
+
+def _second(
+    pilot: np.ndarray, fits: list[list[Fits]], inner: Box, core: Box, plan: Plan, run: Run
+) -> Smoothed:
+    """Return the final estimate from the first one, on ``inner``, and its windows."""
     need = [windows.over(core) for windows in plan.sizes]
     chosen = [group for group in (_within(groups, need) for groups in fits) if group]
     parts = run(partial(_average_chunk, pilot, inner, plan), chosen)
