@@ -125,7 +125,7 @@ class Windows:
 
 def _thinned(axis: Axis) -> np.ndarray:
     """Return (windows,) bool: those about half a window apart, and the last."""
-    every = max(axis.size // (2 * axis.step), 1)
+    every = max(round(axis.size / (2 * axis.step)), 1)
     chosen = np.arange(len(axis)) % every == 0
     chosen[-1] = True
     return chosen
