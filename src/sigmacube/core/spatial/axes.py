@@ -32,9 +32,11 @@ def principal(flat: np.ndarray, edge: float) -> tuple[np.ndarray, np.ndarray, Ax
     across = flat.transpose(0, 2, 1)
     transposed = flat.shape[1] < flat.shape[2]
     gram = np.matmul(flat, across) if transposed else np.matmul(across, flat)
-    coarse = np.trace(gram, axis1=1, axis2=2) < COARSE * edge**2
-    values, vectors = np.empty(gram.shape[:2]), np.empty(gram.shape, dtype=np.float32)
-    for chosen, dtype in ((coarse, np.float32), (~coarse, np.float64)):
+    power = np.trace(gram, axis1=1, axis2=2)
+    noise, coarse = _all_below(gram, power / flat[0].size, edge), power < COARSE * edge**2
+    values, vectors = np.zeros(gram.shape[:2]), np.zeros(gram.shape, dtype=np.float32)
+    values[noise] = power[noise, None] / gram.shape[1]  # of these only the sum is asked for
+    for chosen, dtype in ((coarse & ~noise, np.float32), (~coarse, np.float64)):
         if chosen.any():
             values[chosen], vectors[chosen] = np.linalg.eigh(gram[chosen].astype(dtype, copy=False))
     values, vectors = values[:, ::-1], vectors[:, :, ::-1]
@@ -45,6 +47,23 @@ def principal(flat: np.ndarray, edge: float) -> tuple[np.ndarray, np.ndarray, Ax
     return values, vectors.astype(np.float32, copy=False), axes
 
 
+def _all_below(gram: np.ndarray, power: np.ndarray, edge: float) -> np.ndarray:
+    """Return (windows,) whether surely no eigenvalue is above the edge: tr(G/edge²)³² is below one.
+
+    A few products of small matrices, where most windows of a flat scene hold noise alone.
+    """
+    highest = np.einsum("aii->ai", gram).max(axis=1)
+    below = (highest < edge**2) & (power < 1.5)  # noise alone has a power of about one
+    if not below.any():
+        return below
+    part = (gram[below] / edge**2).astype(np.float32)
+    with np.errstate(over="ignore", invalid="ignore"):
+        for _ in range(4):
+            part = np.matmul(part, part)
+        below[below] = np.einsum("aij,aij->a", part, part) < 0.5
+    return below
+
+
 def updated(flat: np.ndarray, edge: float, near: Axes) -> tuple[np.ndarray, np.ndarray]:
     r"""Return what `principal` does to second order, from the axes of data that differ a little.
 
@@ -53,6 +72,15 @@ def updated(flat: np.ndarray, edge: float, near: Axes) -> tuple[np.ndarray, np.n
     their sum matters: they are left. Some products instead of a decomposition, and since T is
     graded they need no more than single precision.
     """
+    plain = near.rank == 0  # where there are no axes to start from
+    if plain.any():
+        m = near.vectors.shape[1]
+        values, vectors = np.empty((len(flat), m)), np.empty((*flat.shape[::2], m), np.float32)
+        values[plain], vectors[plain], _ = principal(flat[plain], edge)
+        if not plain.all():
+            rest = Axes(near.vectors[~plain], near.rank[~plain])
+            values[~plain], vectors[~plain] = updated(flat[~plain], edge, rest)
+        return values, vectors
     single = flat.astype(np.float32, copy=False)
     transposed = flat.shape[1] < flat.shape[2]
     along = near.vectors.transpose(0, 2, 1)

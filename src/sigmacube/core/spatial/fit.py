@@ -194,14 +194,16 @@ def project(fits: Fits, windows: np.ndarray) -> np.ndarray:
     return forward(images.reshape(count, fits.directions.shape[2], r, c))
 
 
-def smooth(fits: Fits, h: np.ndarray, noise_power: np.ndarray) -> np.ndarray:
-    """Return x̂ (windows, rows, cols, k): the estimate of each window."""
+def smooth(fits: Fits, h: np.ndarray, noise_power: np.ndarray, room: int = 0) -> np.ndarray:
+    """Return x̂ (windows, rows, cols, k + room): the estimate of each window, and room for more."""
     count, R, r, c = h.shape
+    k = fits.mean.shape[1]
     shrunk = inverse(h * fits.coefficients * np.sqrt(noise_power).astype(h.dtype))
     flat = shrunk.reshape(count, R, r * c).transpose(0, 2, 1)
-    estimate = np.matmul(flat, fits.directions.transpose(0, 2, 1))
-    estimate += fits.mean[:, None]
-    return estimate.reshape(count, r, c, -1)
+    estimate = np.empty((count, r * c, k + room), dtype=fits.mean.dtype)
+    np.matmul(flat, fits.directions.transpose(0, 2, 1), out=estimate[..., :k])
+    estimate[..., :k] += fits.mean[:, None]
+    return estimate.reshape(count, r, c, k + room)
 
 
 def weights(fits: Fits, h: np.ndarray, noise_power: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

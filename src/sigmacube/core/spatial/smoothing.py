@@ -19,7 +19,7 @@ from sigmacube.core.spatial.fit import (
     smooth,
     weights,
 )
-from sigmacube.core.spatial.geometry import Box, Windows, covering_box
+from sigmacube.core.spatial.geometry import Box, Windows, added_up, covering_box
 
 __all__ = ["Plan", "Run", "Smoothed", "both_rounds", "first_round", "second_round"]
 
@@ -96,27 +96,28 @@ def _average_chunk(
     """Return the box of a chunk, Σω(x̂, 1, a, t) on it, and the weights ω of its windows."""
     size = fits[0].size
     windows, noise = plan.sizes[size], plan.noise_power[size]
-    low = np.min([f.corner.min(axis=0) for f in fits], axis=0)
-    high = np.max([f.corner.max(axis=0) for f in fits], axis=0) + windows.side
-    span = Box(int(low[0]), int(high[0]), int(low[1]), int(high[1]))
-    (r, c), k, dtype = windows.side, fits[0].mean.shape[1], fits[0].mean.dtype
-    total = np.zeros((*span.shape, k + 3), dtype=dtype)
+    low, high = (
+        end([end(f.index, axis=0) for f in fits], axis=0).tolist() for end in (np.min, np.max)
+    )
+    part = Box(low[0], high[0] + 1, low[1], high[1] + 1)
+    span = windows.span(part)
+    k, dtype = fits[0].mean.shape[1], fits[0].mean.dtype
+    values = np.empty((*part.shape, *windows.side, k + 3), dtype=dtype)
     coverage = windows.coverage(span).astype(dtype)[..., None]
     kept = []
     for group in fits:
         h = first_shrinkage(group) if pilot is None else second_shrinkage(
             group, cut(pilot, group.corner - (box.top, box.left), windows.side), noise)  # fmt: skip
         omega, claim = weights(group, h, noise)
-        omega /= cut(coverage, group.corner - low, windows.side)[..., 0]
-        values = np.empty((len(omega), r, c, k + 3), dtype=dtype)
-        np.multiply(smooth(group, h, noise), omega[..., None], out=values[..., :k])
-        values[..., k] = omega
-        values[..., k + 1] = omega * group.leverage
-        values[..., k + 2] = omega * claim
-        for (y, x), window in zip((group.corner - low).tolist(), values, strict=True):
-            total[y : y + r, x : x + c] += window
+        omega /= cut(coverage, group.corner - (span.top, span.left), windows.side)[..., 0]
+        here = smooth(group, h, noise, 3)
+        here[..., k] = 1
+        here[..., k + 1] = group.leverage
+        here[..., k + 2] = claim
+        here *= omega[..., None]
+        values[tuple((group.index - low).T)] = here
         kept.append(omega)
-    return span, total, kept
+    return span, added_up(windows, part, values), kept
 
 
 def _averaged(
