@@ -26,9 +26,11 @@ __all__ = ["Plan", "Run", "Smoothed", "both_rounds", "first_round", "second_roun
 Run = Callable[..., list[Any]]
 """``run(function, items)``, a map that may run in parallel and keeps the order."""
 
-# Pixels of all windows of a chunk, about. Chunks are rows of windows, anchored to the scene, since
-# they set the order in which windows are added up.
-CHUNK = 50_000
+# Elements of all windows of a chunk, about: they should stay in a processor's cache. Chunks are
+# anchored to the scene, since they set the order in which windows are added up.
+CHUNK = 1_000_000
+# Windows of a chunk at least, however large they are.
+FEWEST = 12
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,15 +64,20 @@ class _Chunk:
     windows: Box
 
 
-def _chunks(plan: Plan, core: Box) -> list[_Chunk]:
-    """Return the windows that cover a box, a few rows of windows at a time."""
+def _chunks(plan: Plan, core: Box, k: int) -> list[_Chunk]:
+    """Return the windows that cover a box, a few rows and columns of windows at a time."""
     chunks = []
     for size, windows in enumerate(plan.sizes):
         need = windows.over(core)
-        rows = max(CHUNK // (len(windows.cols) * windows.rows.size * windows.cols.size), 1)
-        for top in range(need.top // rows * rows, need.bottom, rows):
-            part = (max(top, need.top), min(top + rows, need.bottom))
-            chunks.append(_Chunk(size, Box(*part, need.left, need.right)))
+        most = max(CHUNK // (windows.rows.size * windows.cols.size * k), FEWEST)
+        cols = min(len(windows.cols), most)
+        rows = max(most // cols, 1)
+        chunks += [
+            _Chunk(size, Box(max(top, need.top), min(top + rows, need.bottom),
+                             max(left, need.left), min(left + cols, need.right)))
+            for top in range(need.top // rows * rows, need.bottom, rows)
+            for left in range(need.left // cols * cols, need.right, cols)
+        ]  # fmt: skip
     return chunks
 
 
@@ -157,7 +164,7 @@ def _first(
     keep: bool = False,
 ) -> tuple[np.ndarray, list[list[Fits]], list[Axes | None]]:
     """Return the first round and the axes of its windows, from those of nearby data if given."""
-    chunks = _chunks(plan, core)
+    chunks = _chunks(plan, core, z.shape[2])
     items = zip(chunks, near or [None] * len(chunks), strict=True)
     found = run(partial(_fit_chunk, z, box, plan, keep), list(items))
     fits = [groups for groups, _ in found]
