@@ -54,7 +54,8 @@ class Settings:
         and ``finite_noise`` belong to it.
     window, step
         Size of the windows and their distance: an int (square, all bands) or per axis
-        ``(rows, cols, bands)`` with None for all bands.
+        ``(rows, cols, bands)`` with None for all bands. The spatial prior has windows of half and
+        a quarter of the size, too; the three sizes are 1.5, 1 and ½ steps apart.
     rank
         ``"auto"`` keeps what rises above the noise edge; an int keeps so many components.
     solver

@@ -31,6 +31,7 @@ from sigmacube.pipeline import as_cube, denoise_region, survey_scene
 from sigmacube.result import DenoisedCube
 from sigmacube.settings import Settings
 from sigmacube.survey import (
+    APART,
     SettledNoise,
     Source,
     Survey,
@@ -302,6 +303,8 @@ def settings_of(result: DenoisedCube) -> Settings:
         if side in found:
             sides = found[side][:2]
             found[side] = max(sides) if spatial else [*sides, None]
+    if spatial and "step" in found:  # the grid is that of the largest windows
+        found["step"] = max(round(found["step"] / APART), 1)
     return Settings.from_dict(found)
 
 
