@@ -40,7 +40,7 @@ LEVELS = (0.5, 0.68, 0.9, 0.95, 0.99)
 WITHIN = (0.03, 0.03, 0.02, 0.012, 0.01)
 KEPT = Path(__file__).parent / "results" / "spatial.json"
 # (size, step) of the windows that the public defaults give.
-WINDOWS = ((20, 4), (10, 4), (5, 2))
+WINDOWS = ((20, 6), (10, 4), (5, 2))
 DATA = Path(__file__).parents[2] / "shared" / "data" / "scenes"
 
 Row = dict[str, object]

@@ -23,6 +23,12 @@ sampling with so many trials gives to a perfect σ. As in the paper the σ of on
 tested on all trials; on real scenes also each trial's *own σ*, which is what a user has. Real
 scenes have no truth of their own: as in the paper, the denoised scene serves as one. The decision
 records 0012 and 0013 tell how trials are drawn and judged.
+
+All studies are of the low-rank windows of the paper's family, `prior=None`: *defaults* here are the
+defaults of that family. Their values and σ are those of the first release, which tests hold the
+present code to (within 1e-6), so figures stay as they were kept. What `prior="spatial"`, the
+default of `denoise`, reaches is measured elsewhere: `python benchmarks/spatial.py` (README has its
+figures) and `python benchmarks/honesty.py` ([honesty](honesty.md)).
 """
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -149,6 +150,71 @@ def test_validate_command(noisy: np.ndarray, tmp_path: Path) -> None:
     assert picture.stat().st_size > 10_000
     told = CliRunner().invoke(main, ["validate", scene, "--noise", "0.018", "--json"])
     assert json.loads(told.stdout)["trusted"] is False
+
+
+@pytest.fixture
+def beside(truth: np.ndarray, tmp_path: Path) -> Path:
+    """A folder with a scene and a result that was made of it with half of its noise."""
+    scene = truth[:30, :28, :24] + np.random.default_rng(4).normal(scale=NOISE, size=(30, 28, 24))
+    np.save(tmp_path / "scene.npy", scene)
+    made = sc.denoise(sc.read(tmp_path / "scene.npy"), NOISE / 2, prior=None, window=12)
+    made.save(tmp_path / "clean.nc")
+    return tmp_path
+
+
+def validate(*words: object) -> Any:
+    from sigmacube.cli import main
+
+    return CliRunner().invoke(main, ["validate", *(str(word) for word in words)])
+
+
+def test_a_result_is_checked_on_its_source(beside: Path) -> None:
+    """With its own noise and settings; what the user gives comes before them."""
+    told = validate(beside / "clean.nc", "--json")
+    assert told.exit_code == 0, told.output
+    assert "clean.nc is a result" in told.stderr
+    assert "scene.npy is checked" in told.stderr
+    by_hand = holdout(np.load(beside / "scene.npy"), noise=NOISE / 2, prior=None, window=12)
+    found = json.loads(told.stdout)
+    assert found["z_std"] == pytest.approx(by_hand.z_std, rel=1e-6)
+    assert found["trusted"] is False
+    tiles = validate(beside / "clean.nc", "--json", "--tile", "24x28")
+    assert json.loads(tiles.stdout)["z_std"] == pytest.approx(by_hand.z_std, rel=1e-6)
+    mended = json.loads(validate(beside / "clean.nc", "--json", "--noise", str(NOISE)).stdout)
+    assert mended["z_std"] == pytest.approx(by_hand.z_std / 2, rel=0.1)
+
+
+def test_a_result_without_its_source(beside: Path, tmp_path_factory: Any) -> None:
+    away = tmp_path_factory.mktemp("away")
+    (beside / "clean.nc").rename(away / "clean.nc")
+    told = validate(away / "clean.nc")
+    assert told.exit_code == 2
+    assert "made from scene.npy, which is not beside it. --observed names the scene" in told.stderr
+    assert len(told.stderr.splitlines()) == 1
+    found = validate(away / "clean.nc", "--observed", beside / "scene.npy", "--json")
+    assert found.exit_code == 0, found.output
+    told = validate(beside / "scene.npy", "--observed", beside / "scene.npy")
+    assert told.exit_code == 2
+    assert "It goes with a result" in told.stderr
+
+
+def test_a_result_beside_another_scene(beside: Path) -> None:
+    scene = np.load(beside / "scene.npy")
+    np.save(beside / "scene.npy", scene + 0.1)
+    told = validate(beside / "clean.nc")
+    assert told.exit_code == 2
+    assert "other values than" in told.stderr
+    np.save(beside / "scene.npy", scene[:, :, :20])
+    told = validate(beside / "clean.nc")
+    assert told.exit_code == 2
+    assert "It must be that of the result" in told.stderr
+
+
+@pytest.mark.parametrize("function", [sc.holdout, sc.denoise])
+def test_a_result_is_no_scene(function: Any, noisy: np.ndarray) -> None:
+    result = sc.denoise(noisy[:20, :20, :12], NOISE, prior=None, window=10)
+    with pytest.raises(ValueError, match="a DenoisedCube, which is a result"):
+        function(result)
 
 
 def test_validate_by_monte_carlo(noisy: np.ndarray, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+import re
 import subprocess
 import sys
 
@@ -253,3 +254,20 @@ class TestPackage:
             )
 
         assert cost("sigmacube") <= 1.2 * cost("numpy")
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda y: sc.denoise(y, nois=0.02), "Invalid option 'nois'. Did you mean 'noise'?"),
+        (lambda y: sc.denoise(y, 0.02, windows=9), "Did you mean 'window'?"),
+        (lambda y: sc.holdout(y, stepp=3), "Did you mean 'step'?"),
+        (lambda y: sc.denoise(y, 0.02, flavour=3), "There are prior, window"),
+        (lambda y: sc.denoise("scene.npy"), "sigmacube.read reads files"),
+        (lambda y: sc.denoise(y, 0.02).functional_std({(0, 0, 99): 1.0}), "outside of the cube"),
+    ],
+)
+def test_slips_get_a_hint(call, message):
+    noisy = sc.synthetic.add_noise(sc.synthetic.scene((16, 18, 12), rng=1), 0.02, rng=2).values
+    with pytest.raises((TypeError, ValueError), match=re.escape(message)):
+        call(noisy)

@@ -82,6 +82,7 @@ class Run(SphinxDirective):
     def run(self) -> list[nodes.Node]:
         """Return the code and its outcome."""
         page, code = page_of(self.env), "\n".join(self.content)
+        _cells_of(self.env).add(page.name)
         page.count += 1
         anchor = f"cell-{page.count}"
         block = nodes.literal_block(code, code, language="python", ids=[anchor])
@@ -189,6 +190,7 @@ class Gallery(SphinxDirective):
 
     def run(self) -> list[nodes.Node]:
         """Leave a place."""
+        _galleries_of(self.env).add(self.env.docname)
         return [gallery()]
 
 
@@ -211,12 +213,39 @@ def fill_gallery(app: Any, doctree: nodes.document, docname: str) -> None:
         place.replace_self(nodes.raw("", html, format="html"))
 
 
+def outdated(
+    app: Any, env: Any, added: set[str], changed: set[str], removed: set[str]
+) -> list[str]:
+    """Return the pages whose code was run with another state of the package, to be run again."""
+    package = Path(app.srcdir).parent / "src"
+    stamp = max(path.stat().st_mtime for path in package.rglob("*.py"))
+    known, env.run_stamp = getattr(env, "run_stamp", stamp), stamp
+    return [] if known == stamp else sorted(_cells_of(env) & env.found_docs)
+
+
+def galleries(app: Any, env: Any) -> list[str]:
+    """Return the pages that show the pictures of others: written again with every build."""
+    return sorted(_galleries_of(env))
+
+
+def _cells_of(env: Any) -> set[str]:
+    pages: set[str] = env.__dict__.setdefault("run_pages", set())
+    return pages
+
+
+def _galleries_of(env: Any) -> set[str]:
+    pages: set[str] = env.__dict__.setdefault("run_galleries", set())
+    return pages
+
+
 def forget(app: Any, env: Any, docname: str) -> None:
     """Start a page anew."""
     page = _PAGES.pop(docname, None)
     if page is not None:
         shutil.rmtree(page.folder, ignore_errors=True)
     _pictures_of(env).pop(docname, None)
+    for pages in (_cells_of(env), _galleries_of(env)):
+        pages.discard(docname)
 
 
 def clean(app: Any, error: Exception | None) -> None:
@@ -233,5 +262,7 @@ def setup(app: Any) -> dict[str, bool]:
     app.add_node(gallery)
     app.connect("doctree-resolved", fill_gallery)
     app.connect("env-purge-doc", forget)
+    app.connect("env-get-outdated", outdated)
+    app.connect("env-updated", galleries)
     app.connect("build-finished", clean)
     return {"parallel_read_safe": False, "parallel_write_safe": True}

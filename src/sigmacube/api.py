@@ -89,7 +89,7 @@ def denoise(
     >>> bool(0.9 < inside.mean() < 0.99)
     True
     """
-    settings = Settings(**options)
+    settings = Settings.of(options)
     if getattr(cube, "chunks", None) is not None:
         from sigmacube.tiles.lazy import denoise_lazily
 

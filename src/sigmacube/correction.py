@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -10,7 +11,14 @@ from sigmacube.core.validity import valid_elements
 from sigmacube.noise.band_screen import smallest_step
 from sigmacube.noise.clipping import find_bounds
 from sigmacube.noise.gaps import stands_out
-from sigmacube.noise.line_offsets import FEWEST, LineOffsets, find_offsets, profiles
+from sigmacube.noise.line_offsets import (
+    FEWEST,
+    Block,
+    LineOffsets,
+    find_offsets,
+    median_steps,
+    profiles,
+)
 from sigmacube.noise.sample import NoiseSample
 from sigmacube.noise.scales import scales, smooth_directions
 from sigmacube.survey import STREAMED, Presence, Source, noise_sample
@@ -68,12 +76,19 @@ def find_line_offsets(
             return part, there & ~stands_out(part, there) if impulses else there
 
         signal = (smooth_directions(sample, (0,)), smooth_directions(sample, (1,)))
-        shown = profiles(block, (n_rows, n_cols, len(bands)), signal, height)
-        offsets = find_offsets(shown, signal)
+        shape = (n_rows, n_cols, len(bands))
+        steps = partial(_steps, block, shape, height)
+        offsets = find_offsets(profiles(block, shape, height), signal, steps)
         if offsets is None:
             return None
         lines = offsets.in_units(std, bands, source.shape[2])
     return lines
+
+
+def _steps(
+    block: Block, shape: tuple[int, int, int], height: int, axis: int, directions: np.ndarray
+) -> np.ndarray:
+    return median_steps(block, shape, axis, directions, height)
 
 
 def find_clipping(source: Source, presence: Presence, std: np.ndarray) -> np.ndarray | None:

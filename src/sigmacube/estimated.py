@@ -182,10 +182,15 @@ class EstimatedCube(Card):
     def _check_weights(self, weights: Weights) -> None:
         """Refuse weights on values that do not exist."""
         if isinstance(weights, Mapping):
+            shape = self.estimate.shape
+            for where in weights:
+                if not all(0 <= i < n for i, n in zip(where, shape, strict=True)):
+                    raise ValueError(
+                        f"Invalid element {tuple(where)}: outside of the cube of shape {shape}."
+                    )
             bad = any(
                 weight != 0 and not np.isfinite(self.estimate[where])
                 for where, weight in weights.items()
-                if all(0 <= i < n for i, n in zip(where, self.estimate.shape, strict=True))
             )
         else:
             weights = np.asarray(weights)

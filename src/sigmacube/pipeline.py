@@ -7,6 +7,7 @@ and columns of it: the whole scene in memory, a tile of a file, or a block of a 
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -50,6 +51,16 @@ def as_cube(cube: Cube | np.ndarray | xr.DataArray, mask: np.ndarray | None = No
     """
     if not isinstance(cube, Cube):
         given: Any = cube
+        if isinstance(given, str | Path):
+            raise ValueError(
+                f"Invalid cube: the name {str(given)!r}. sigmacube.read reads files, "
+                "sigmacube.tiles.denoise_file denoises them tile by tile."
+            )
+        if hasattr(given, "estimate"):
+            raise ValueError(
+                f"Invalid cube: a {type(given).__name__}, which is a result. It must be the noisy "
+                "scene that a result is made from."
+            )
         labelled = hasattr(given, "dims") and hasattr(given, "coords")
         cube = from_dataarray(given) if labelled else Cube(np.asarray(given))
     if mask is None:

@@ -23,6 +23,8 @@ __all__ = ["PRIORS", "Settings", "takes_settings"]
 log = logging.getLogger("sigmacube")
 
 PRIORS = ("spatial", None)
+# What functions that take settings have beside them.
+_BESIDE = ("noise", "mask", "calibrate", "workers", "progress")
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
@@ -52,7 +54,8 @@ class Settings:
         and ``finite_noise`` belong to it.
     window, step
         Size of the windows and their distance: an int (square, all bands) or per axis
-        ``(rows, cols, bands)`` with None for all bands.
+        ``(rows, cols, bands)`` with None for all bands. The spatial prior has windows of half and
+        a quarter of the size, too; the three sizes are 1.5, 1 and ½ steps apart.
     rank
         ``"auto"`` keeps what rises above the noise edge; an int keeps so many components.
     solver
@@ -85,7 +88,9 @@ class Settings:
     )
     window: WindowSpec = _option(20, "Side of the windows, in pixels.", kind="sides")
     step: WindowSpec = _option(4, "Distance of the windows, in pixels.", kind="sides")
-    rank: int | str = _option("auto", "Or a whole number.", kind="rank", prior=None)
+    rank: int | str = _option(
+        "auto", "Components of a window: auto, or a whole number.", kind="rank", prior=None
+    )
     solver: Any = _option(
         "svd",
         "'robust' for impulses, dead lines and outliers.",
@@ -139,6 +144,26 @@ class Settings:
                     f"Invalid {name} {given} with prior='spatial'. It must be a whole number; "
                     "windows that differ by axis belong to prior=None (--prior none)."
                 )
+
+    @classmethod
+    def of(cls, options: Mapping[str, Any]) -> Settings:
+        """Return the settings that a user's options say; a mistyped one gets a hint.
+
+        Examples
+        --------
+        >>> Settings.of({"windows": 12})
+        Traceback (most recent call last):
+        TypeError: Invalid option 'windows'. Did you mean 'window'?
+        """
+        known = [one.name for one in fields(cls)]
+        for name in options:
+            if name not in known:
+                from difflib import get_close_matches
+
+                like = get_close_matches(name, [*known, *_BESIDE], n=1)
+                hint = f"Did you mean {like[0]!r}?" if like else f"There are {', '.join(known)}."
+                raise TypeError(f"Invalid option {name!r}. {hint}")
+        return cls(**options)
 
     def fitted(self, shape: tuple[int, ...]) -> Settings:
         """Return settings whose windows fit a scene that is narrower than the default window.

@@ -54,6 +54,8 @@ STRIP = 8
 # Pixels around one that the size of its noise is taken from, to each side, if they are like it: so
 # many standard deviations of their own noise apart.
 AROUND, LIKE = 3, 5.0
+# Distance of the largest windows of the spatial prior, in steps: small ones follow the detail.
+APART = 1.5
 _NOISE_PARTS = ("gain", "offset", "reference", "correlation")
 
 
@@ -145,7 +147,8 @@ class Survey:
         window, step = self.settings.window, self.settings.step
         if self.settings.prior == "spatial" and isinstance(window, int) and isinstance(step, int):
             window = (min(window, self.shape[0]), min(window, self.shape[1]))
-            step = (min(step, window[0]), min(step, window[1]))
+            apart = max(round(APART * step), 1)
+            step = (min(apart, window[0]), min(apart, window[1]))
         derived = {
             "bands": bands,
             "incomplete": self.presence.incomplete or self.stripes is not None,

@@ -32,6 +32,7 @@ from sigmacube.pipeline import as_cube, denoise_region, survey_scene
 from sigmacube.result import DenoisedCube
 from sigmacube.settings import Settings
 from sigmacube.survey import (
+    APART,
     SettledNoise,
     Source,
     Survey,
@@ -46,7 +47,15 @@ if TYPE_CHECKING:
     import xarray as xr
     from matplotlib.figure import Figure
 
-__all__ = ["BrightnessClass", "Holdout", "check_share", "compare", "holdout"]
+__all__ = [
+    "BrightnessClass",
+    "Holdout",
+    "check_share",
+    "compare",
+    "holdout",
+    "noise_of",
+    "settings_of",
+]
 
 # Elements that are hidden at most, whatever the share: more would tell no more.
 MOST_HIDDEN = 4_000_000
@@ -213,9 +222,9 @@ def holdout(
     source = as_cube(cube, mask)
     if result is not None:
         result = result.unlabelled()
-        settings, noise = _as_in(result), _noise_of(result) if noise is None else noise
+        settings, noise = settings_of(result), noise_of(result) if noise is None else noise
     else:
-        settings = Settings(**{**options, "uncertainty": True}).fitted(source.shape)
+        settings = Settings.of({**options, "uncertainty": True}).fitted(source.shape)
     seed = rng if isinstance(rng, int) else int(rng.integers(2**63))
     rows, cols, _ = source.shape
     with parallel(workers) as run, shown(progress, "Checking", "tiles") as move:
@@ -288,7 +297,7 @@ def check_share(share: float) -> None:
         raise ValueError(f"Invalid share {share}. It must be above 0 and at most 0.2.")
 
 
-def _as_in(result: DenoisedCube) -> Settings:
+def settings_of(result: DenoisedCube) -> Settings:
     """Return the settings that a result was made with."""
     names = set(Settings().to_dict()) - {"uncertainty"}
     found = {name: result.settings[name] for name in names if name in result.settings}
@@ -297,10 +306,12 @@ def _as_in(result: DenoisedCube) -> Settings:
         if side in found:
             sides = found[side][:2]
             found[side] = max(sides) if spatial else [*sides, None]
+    if spatial and "step" in found:  # the grid is that of the largest windows
+        found["step"] = max(round(found["step"] / APART), 1)
     return Settings.from_dict(found)
 
 
-def _noise_of(result: DenoisedCube) -> Any:
+def noise_of(result: DenoisedCube) -> Any:
     """Return the noise of a result; None has it estimated again where it grows with the signal."""
     if result.noise_scale is not None:
         return None

@@ -72,7 +72,7 @@ def holdout_file(
     True
     """
     check_share(share)
-    settings = Settings(**{**options, "uncertainty": True})
+    settings = Settings.of({**options, "uncertainty": True})
     budget = parse_memory(DEFAULT_MEMORY if memory is None else memory)
     sides = None if tile is None else parse_tile(tile)
     opened = io.open_source(source, mask=mask, **(reading or {}))

@@ -153,7 +153,8 @@ def _kind(one: Field[Any]) -> Any:
 
 def _setting(one: Field[Any]) -> Any:
     """Return the option of a setting."""
-    told = {"default": one.default, "show_default": True, "help": one.metadata["about"]}
+    about = one.metadata["about"] + (" With --prior none." if one.metadata["prior"] is None else "")
+    told = {"default": one.default, "show_default": True, "help": about}
     if one.metadata["kind"] == "flag":
         return click.option(one.metadata["flag"], one.name, **told)
     if one.metadata["kind"] in ("sides", "rank") or one.default is None:

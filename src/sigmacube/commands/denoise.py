@@ -211,6 +211,7 @@ def _summary(result: DenoisedCube, output: str, seconds: tuple[float, float]) ->
     """Tell what was done; ``seconds`` are those of the whole run and of denoising alone."""
     from sigmacube.commands._summary import Summary
     from sigmacube.console import note, table
+    from sigmacube.core.card import count_of
 
     windows, (whole, solving) = result.ranks.size, seconds
     rate = windows / max(solving, 1e-9)
@@ -218,7 +219,7 @@ def _summary(result: DenoisedCube, output: str, seconds: tuple[float, float]) ->
     table(
         [
             ("written", "standard output" if output == "-" else output),
-            ("time", f"{whole:.1f} s; {windows:,} windows in {solving:.1f} s, "
+            ("time", f"{whole:.1f} s; {count_of(windows, 'window')} in {solving:.1f} s, "
                      f"{rate:,.0f} windows/s"),
             *summary.rows(),
         ],

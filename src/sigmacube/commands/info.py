@@ -150,7 +150,8 @@ def _rows(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
     yield from _noise_rows(facts)
     if "sampled" in facts:
         yield "from", f"values and noise of {facts['sampled'][0]} × {facts['sampled'][1]} pixels"
-    for text in facts.get("notes", []):
+    # What was found out about the input of a result is not about the result.
+    for text in () if "denoised" in facts else facts.get("notes", []):
         yield "note", text
 
 

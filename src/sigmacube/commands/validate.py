@@ -16,10 +16,10 @@ from sigmacube.commands._options import (
     solving,
     solving_options,
 )
+from sigmacube.commands._results import scene_of
 from sigmacube.commands._tiles import size_options, too_large
 from sigmacube.commands.denoise import _noise
 from sigmacube.console import progress, say, table
-from sigmacube.core.levels import LEVELS
 from sigmacube.io.places import address_of
 
 if TYPE_CHECKING:
@@ -50,6 +50,12 @@ PICTURES = (".png", ".pdf", ".svg", ".jpg")
 @size_options
 @reading_options
 @click.option(
+    "--observed",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="The noisy input, where IN is a result.  [default: found beside IN]",
+)
+@click.option(
     "--plot", type=click.Path(path_type=Path), help="Write the picture here (.png, .pdf)."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -57,17 +63,19 @@ def command(source: str, method: str, **options: Any) -> None:
     """Check whether the error bars of the cube IN are right, without knowing the truth.
 
     The default hides a share of the elements, predicts them and compares; it ends in a plain
-    verdict.
+    verdict. Where IN is a result, the scene it was made from is checked, with the noise and the
+    settings of the result.
     """
     from sigmacube import io
 
-    settings = {**solving(options), "workers": options["workers"]}
-    settings.pop("uncertainty")
     if options["plot"] is not None and options["plot"].suffix.lower() not in PICTURES:
         raise ValueError(
             f"{options['plot']}: a picture cannot have the suffix {options['plot'].suffix!r}. It "
             f"must be one of {', '.join(PICTURES)}."
         )
+    source = scene_of(source, options)
+    settings = {**solving(options), "workers": options["workers"]}
+    settings.pop("uncertainty")
     if _by_tiles(source, method, options):
         _tell(_holdout_tiles(source, settings, options), options)
         return
@@ -150,8 +158,9 @@ def _rows(check: Holdout) -> Iterator[tuple[str, str]]:
     yield "noise", check.noise_source
     yield "rank", f"median {check.median_rank:.0f}"
     for level, share in check.coverage.items():
-        error = 100 * check.coverage_error[level]
-        yield f"{100 * level:.0f} % cover", f"{100 * share:.1f} % ± {error:.1f}"
+        error, truth = 100 * check.coverage_error[level], 100 * check.truth_coverage[level]
+        told = f"{100 * share:.1f} % ± {error:.1f} of them; of the truth, predicted: {truth:.0f} %"
+        yield f"{100 * level:.0f} % cover", told
     yield "z", f"standard deviation {check.z_std:.3f}"
     low, middle, high = np.nanpercentile(100 * check.band_coverage, (5, 50, 95))
     yield "95 %, bands", f"{middle:.1f} % median, {low:.1f} to {high:.1f} in nine bands of ten"
@@ -159,9 +168,6 @@ def _rows(check: Holdout) -> Iterator[tuple[str, str]]:
     yield "95 %, dark to bright", f"{parts} %"
     own = f"of the noise {check.noise_lag1:+.3f}"
     yield "removed part", f"correlation of neighbours {check.removed_lag1:+.3f}, {own}"
-    predicted = ", ".join(f"{100 * share:.0f}" for share in check.truth_coverage.values())
-    wanted = ", ".join(f"{100 * level:g}" for level in LEVELS)
-    yield "truth, predicted", f"{predicted} % inside, of {wanted} claimed"
 
 
 def _monte_carlo(cube: Cube, noise: Any, settings: dict[str, Any], options: dict[str, Any]) -> None:

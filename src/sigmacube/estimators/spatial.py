@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -13,7 +13,7 @@ import numpy as np
 from sigmacube.core.errors_in_units import ErrorsInUnits
 from sigmacube.core.parallel import ParallelMap, in_turn
 from sigmacube.core.progress import Progress
-from sigmacube.core.spatial import Block, SpatialModel, SpatialPart, smooth_region
+from sigmacube.core.spatial import Block, SpatialModel, SpatialPart, Whole, smooth_region
 from sigmacube.core.spatial import survey as survey_subspace
 from sigmacube.core.spatial.completing import Completion, learn_completion
 from sigmacube.core.spatial.subspace import project
@@ -23,12 +23,12 @@ from sigmacube.core.windows import Span
 from sigmacube.estimators import Region
 from sigmacube.estimators.memory import spatial_bytes
 from sigmacube.settings import Settings
-from sigmacube.survey import AROUND, Scene, SceneBlock, Survey
+from sigmacube.survey import APART, AROUND, Scene, SceneBlock, Survey
 
 __all__ = ["SpatialEstimator"]
 
 # Sizes and steps of the windows, as shares of those asked for: small ones follow borders.
-SIZES = ((1.0, 1.0), (0.5, 1.0), (0.25, 0.5))
+SIZES = ((1.0, APART), (0.5, 1.0), (0.25, 0.5))
 # Maps over windows and rows that a region takes: fits, two averages, variance.
 ROUNDS = 4
 
@@ -76,10 +76,9 @@ class SpatialEstimator:
         block: Block = partial(_white, scene, completion)
         if whole:
             block = _held(*block(slice(0, shape[0]), slice(0, shape[1])))
-        learnt = survey_subspace(
-            block, shape, windows=self.windows, run=run, directions=strong
-        ).to_arrays()
-        return learnt if completion is None else learnt | completion.to_arrays()
+        model = survey_subspace(block, shape, windows=self.windows, run=run, directions=strong)
+        arrays = model.to_arrays() | ({} if completion is None else completion.to_arrays())
+        return Learnt(arrays, block, model.whole) if whole else arrays
 
     def threads(self, shape: tuple[int, int, int]) -> int | None:
         """Return how many threads pay for a cube; None for one per processor."""
@@ -111,20 +110,30 @@ class SpatialEstimator:
         progress: Progress | None = None,
     ) -> Region:
         """Return the result for some rows and columns, to the bit that of the whole scene."""
-        learnt = dict(scene.survey.learnt)
+        learnt = scene.survey.learnt
         model, completion = SpatialModel.from_arrays(learnt), Completion.from_arrays(learnt)
+        block: Block = partial(_white, scene, completion)
+        if isinstance(learnt, Learnt):
+            model, block = replace(model, whole=learnt.whole), learnt.block
         if progress is not None:
             axes = (scene.survey.grid.rows, scene.survey.grid.cols)
             ends = [axis.windows_over(*span) for axis, span in zip(axes, (rows, cols), strict=True)]
             total = math.prod(stop - first for first, stop in ends)
             run = Reporting(run, progress, total)
         part = smooth_region(
-            partial(_white, scene, completion), model, rows, cols, run=run,
-            uncertainty=self.settings.uncertainty,
-        )  # fmt: skip
+            block, model, rows, cols, run=run, uncertainty=self.settings.uncertainty
+        )
         if progress is not None:
             progress(total, total)
         return _region(scene, part, completion, rows, cols)
+
+
+class Learnt(dict[str, np.ndarray]):
+    """What was learnt of a scene that is in memory, with what its only region can take over."""
+
+    def __init__(self, arrays: dict[str, np.ndarray], block: Block, whole: Whole | None) -> None:
+        super().__init__(arrays)
+        self.block, self.whole = block, whole
 
 
 @dataclass(eq=False)

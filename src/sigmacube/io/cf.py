@@ -416,7 +416,7 @@ def read_header(dataset: xr.Dataset) -> Header:
     if name not in dataset or "sigmacube_axes" not in dataset.attrs:
         raise ValueError(
             "no result of sigmacube: the attributes sigmacube_variable and sigmacube_axes are "
-            "missing. It must have been written by DenoisedCube.save."
+            "missing. It must have been written by 'sigmacube denoise' or DenoisedCube.save."
         )
     axes = tuple(str(dataset.attrs["sigmacube_axes"]).split())
     metadata = from_json(str(dataset.attrs["sigmacube_metadata"]))

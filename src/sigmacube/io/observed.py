@@ -11,7 +11,7 @@ from sigmacube.cube import Cube
 from sigmacube.io.result_file import ResultFile
 from sigmacube.io.source import Source
 
-__all__ = ["block_of", "find_observed", "name_of", "open_observed", "picture_of"]
+__all__ = ["block_of", "find_observed", "input_beside", "name_of", "open_observed", "picture_of"]
 
 #: Elements that are read together.
 _STREAMED = 4_000_000
@@ -40,17 +40,24 @@ def find_observed(path: str | Path, result: ResultFile) -> Cube | Source | None:
     It must be a plain file name, have the shape of the result and the same scale factor: another
     choice of bands or units would put wrong values beside the estimate.
     """
-    metadata = result.about.metadata
-    name = str(metadata.get("source") or "")
-    beside = Path(path).parent / name
-    if not name or Path(name).name != name or not beside.exists() or beside == Path(path):
+    beside = input_beside(path, result)
+    if beside is None:
         return None
     try:
         opened = open_observed(beside, result)
     except (ValueError, OSError):
         return None
-    same = opened.metadata.get("scale_factor") == metadata.get("scale_factor")
+    same = opened.metadata.get("scale_factor") == result.about.metadata.get("scale_factor")
     return opened if same else None
+
+
+def input_beside(path: str | Path, result: ResultFile) -> Path | None:
+    """Return the file that a result says it was made from, where it lies beside the result."""
+    name = str(result.about.metadata.get("source") or "")
+    beside = Path(path).parent / name
+    if not name or Path(name).name != name or not beside.exists() or beside == Path(path):
+        return None
+    return beside
 
 
 def name_of(cube: Cube | Source) -> str:

@@ -319,7 +319,8 @@ def _bands_from_text(
                 if wavelengths is None:
                     raise ValueError(
                         f"Invalid bands {text!r}: the cube has no wavelengths. "
-                        "Bands must be given by index."
+                        "Bands must be given by index, or wavelengths (--wavelengths) name a "
+                        "file with the centres."
                     )
                 low, high = (float(end.removesuffix("nm")) if end else None for end in ends)
                 centres = np.asarray(wavelengths)

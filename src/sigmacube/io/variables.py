@@ -117,8 +117,9 @@ def choose(path: Path, variables: Sequence[Variable], name: str | None = None) -
 
 def _check_cube(path: Path, cube: Variable) -> None:
     if len(cube.shape) != 3:
+        named = "it" if cube.name == path.name else cube.name
         raise ValueError(
-            f"{path}: {cube.name} has {len(cube.shape)} dimensions, shape {cube.shape}. "
+            f"{path}: {named} has {len(cube.shape)} dimensions, shape {cube.shape}. "
             "A cube must have three."
         )
     if cube.dtype.kind not in "iuf":

@@ -10,6 +10,8 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from sigmacube.core.card import count_of
+
 __all__ = ["CLIPPED", "COARSE", "FEW_BANDS", "WILD", "caveats"]
 
 # From which on the user is told: share of values on the bounds of their band, step of quantisation
@@ -122,8 +124,8 @@ def _of_bands(facts: Mapping[str, Any]) -> list[str]:
         ),
         (
             bands < FEW_BANDS and facts.get("source") != "given",
-            f"With {bands} bands signal and noise can hardly be told apart: the noise is "
-            "uncertain, and so is σ. Give the noise where it is known.",
+            f"With {count_of(bands, 'band')} signal and noise can hardly be told apart: the noise "
+            "is uncertain, and so is σ. Give the noise where it is known.",
         ),
         (constant == 1, "1 band has one value only and counts as not measured."),
         (constant > 1, f"{constant} bands have one value only and count as not measured."),

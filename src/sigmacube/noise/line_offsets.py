@@ -14,15 +14,15 @@ left.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from itertools import pairwise
 
 import numpy as np
 from scipy.fft import dct, idct
 from scipy.ndimage import uniform_filter1d
 
-__all__ = ["LineOffsets", "Profiles", "find_offsets", "profiles"]
+__all__ = ["LineOffsets", "find_offsets", "median_steps", "profiles"]
 
 Block = Callable[[slice, slice], tuple[np.ndarray, np.ndarray]]
 Directions = tuple[np.ndarray, np.ndarray]
@@ -45,17 +45,6 @@ NARROW, BACK = 5, 0.5
 ALONG = 20
 # Lines that are solved together.
 TOGETHER = 256
-
-
-class Profiles(NamedTuple):
-    """What lines along one axis show."""
-
-    means: np.ndarray
-    """(parts, lines, bands) means over parts of their length; NaN without values."""
-    steps: np.ndarray
-    """(lines − 1, k) median step to the next line, along the signal's directions."""
-    length: int
-    """Elements of a line."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,9 +88,11 @@ class LineOffsets:
 
 
 def profiles(
-    block: Block, shape: tuple[int, int, int], signal: Directions, height: int
-) -> tuple[Profiles, Profiles]:
-    """Return what rows and columns show, read strip by strip.
+    block: Block, shape: tuple[int, int, int], height: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the means (parts, lines, bands) of rows and of columns, read strip by strip.
+
+    Over parts of their length; NaN without values.
 
     Parameters
     ----------
@@ -110,36 +101,51 @@ def profiles(
         count.
     shape
         Rows, columns and bands.
-    signal
-        (bands, k) orthonormal directions of the signal, as rows and as columns show it.
     height
         Rows to read at a time.
     """
     n_rows, n_cols, _ = shape
     down, along = _Means(n_cols, shape[2]), _Means(n_rows, shape[2])
-    quarter = np.arange(n_cols) * PARTS // n_cols
-    across: list[np.ndarray] = []
-    below = np.zeros((n_rows - 1, signal[0].shape[1]))
-    last = None
-    edges = [n_rows * part // PARTS for part in range(PARTS + 1)]
-    for part in range(PARTS):
-        for top in range(edges[part], edges[part + 1], height):
-            rows = slice(top, min(top + height, edges[part + 1]))
-            values, counts = block(rows, slice(0, n_cols))
+    quarters = np.searchsorted(np.arange(n_cols) * PARTS // n_cols, np.arange(PARTS + 1)).tolist()
+    for part, rows in _strips(n_rows, height):
+        values, counts = block(rows, slice(0, n_cols))
+        if not counts.all():
             values = np.where(counts, values, 0)
-            down.add(part, slice(None), values.sum(axis=0), counts.sum(axis=0))
-            for one in range(PARTS):
-                mine = np.flatnonzero(quarter == one)
-                along.add(one, rows, values[:, mine].sum(axis=1), counts[:, mine].sum(axis=1))
-            whole = np.where(np.asarray(counts.all(axis=2))[..., None], values, np.nan)
-            z = whole @ signal[1]
+        down.add(part, slice(None), values.sum(axis=0), counts.sum(axis=0))
+        for one, (left, right) in enumerate(pairwise(quarters)):
+            mine = slice(left, right)
+            along.add(one, rows, values[:, mine].sum(axis=1), counts[:, mine].sum(axis=1))
+    return along.found, down.found
+
+
+def median_steps(
+    block: Block, shape: tuple[int, int, int], axis: int, signal: np.ndarray, height: int
+) -> np.ndarray:
+    """Return (lines − 1, k) the median step of rows (0) or columns (1) to the next one.
+
+    Along directions (bands, k) of the signal; the rest as for `profiles`.
+    """
+    n_rows, n_cols, _ = shape
+    across: list[np.ndarray] = []
+    below, last = np.zeros((n_rows - 1, signal.shape[1])), None
+    for _, rows in _strips(n_rows, height):
+        values, counts = block(rows, slice(0, n_cols))
+        z = np.where(np.asarray(counts.all(axis=2))[..., None], values, np.nan) @ signal
+        if axis:
             across.append(_median(z[:, 1:] - z[:, :-1], 0) * len(z))
-            z = whole @ signal[0]
-            tall = z if last is None else np.concatenate([last, z])
-            below[rows.stop - len(tall) : rows.stop - 1] = _median(tall[1:] - tall[:-1], 1)
-            last = z[-1:]
-    steps = np.sum(across, axis=0) / n_rows
-    return Profiles(along.found, below, n_cols), Profiles(down.found, steps, n_rows)
+            continue
+        tall = z if last is None else np.concatenate([last, z])
+        below[rows.stop - len(tall) : rows.stop - 1] = _median(tall[1:] - tall[:-1], 1)
+        last = z[-1:]
+    return np.sum(across, axis=0) / n_rows if axis else below
+
+
+def _strips(n_rows: int, height: int) -> Iterator[tuple[int, slice]]:
+    """Yield part and rows of strips of at most so many rows."""
+    edges = [n_rows * part // PARTS for part in range(PARTS + 1)]
+    for part, (first, end) in enumerate(pairwise(edges)):
+        for top in range(first, end, height):
+            yield part, slice(top, min(top + height, end))
 
 
 class _Means:
@@ -166,15 +172,21 @@ def _median(steps: np.ndarray, axis: int) -> np.ndarray:
     return np.nanmedian(np.where(known, steps, 0.0), axis=axis)
 
 
-def find_offsets(found: tuple[Profiles, Profiles], signal: Directions) -> LineOffsets | None:
+def find_offsets(
+    means: tuple[np.ndarray, np.ndarray],
+    signal: Directions,
+    steps: Callable[[int, np.ndarray], np.ndarray],
+) -> LineOffsets | None:
     """Return the offsets of columns or rows, whichever have some; None if neither has.
 
     Parameters
     ----------
-    found
-        What rows and columns show, see `profiles`.
+    means
+        Means of rows and columns, see `profiles`.
     signal
         (bands, k) orthonormal directions of the signal, as rows and as columns show it.
+    steps
+        ``steps(axis, directions)`` gives `median_steps`; asked for only where there are offsets.
 
     Examples
     --------
@@ -183,30 +195,33 @@ def find_offsets(found: tuple[Profiles, Profiles], signal: Directions) -> LineOf
     >>> cube, there = rng.normal(size=(60, 50, 30)), np.ones((60, 50, 30), dtype=bool)
     >>> signal = (np.ones((30, 1)) / np.sqrt(30),) * 2
     >>> look = lambda rows, cols: (cube[rows, cols], there[rows, cols])
-    >>> find_offsets(profiles(look, cube.shape, signal, 60), signal) is None
+    >>> steps = lambda axis, directions: median_steps(look, cube.shape, axis, directions, 60)
+    >>> find_offsets(profiles(look, cube.shape, 60), signal, steps) is None
     True
     >>> offsets = rng.normal(size=(50, 30))
     >>> cube += offsets
-    >>> found = find_offsets(profiles(look, cube.shape, signal, 60), signal)
+    >>> found = find_offsets(profiles(look, cube.shape, 60), signal, steps)
     >>> left = found.values - offsets
     >>> found.axis, bool(np.std(left) < 0.3 * np.std(offsets))
     (1, True)
     """
     power = [
-        _Power.of(part.means, directions) if _is_usable(part) else None
-        for part, directions in zip(found, signal, strict=True)
+        _Power.of(part, directions) if _is_usable(part) else None
+        for part, directions in zip(means, signal, strict=True)
     ]
     sizes = [0.0 if one is None else one.mean for one in power]
     axis = int(np.argmax(sizes))
     one, other = power[axis], max(sizes[1 - axis], 0.0)
     if one is None or not one.notable or one.mean < ANISOTROPY * other:
         return None
-    values, left = _shrunk(found[axis], one, signal[axis])
+    length = means[1 - axis].shape[1]
+    shown = means[axis], steps(axis, signal[axis]), length
+    values, left = _shrunk(*shown, one, signal[axis])
     return LineOffsets(axis, values, np.sqrt(left), float(np.sqrt(one.mean)))
 
 
-def _is_usable(part: Profiles) -> bool:
-    return part.means.shape[1] >= FEWEST and bool(np.isfinite(part.means).all())
+def _is_usable(means: np.ndarray) -> bool:
+    return means.shape[1] >= FEWEST and bool(np.isfinite(means).all())
 
 
 @dataclass(frozen=True, eq=False)
@@ -255,10 +270,10 @@ class _Power:
 
 
 def _shrunk(
-    found: Profiles, power: _Power, directions: np.ndarray
+    parts: np.ndarray, steps: np.ndarray, length: int, power: _Power, directions: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return offsets (line, band) and the variance (line, band) that is left."""
-    means = found.means.mean(axis=0)
+    means = parts.mean(axis=0)
     outside = means - means.mean(axis=0)
     outside -= (outside @ directions) @ directions.T
     gain = power.offsets / (power.offsets + power.noise)
@@ -266,11 +281,11 @@ def _shrunk(
     # Outside the signal an estimate keeps nothing of what is left, S²(1 − gain), as far as n is
     # noise alone; but what all lines have in common looks like signal and stays in those that have
     # offsets.
-    signal = 1 - np.minimum(1 / (found.length * power.noise), 1)
+    signal = 1 - np.minimum(1 / (length * power.noise), 1)
     common = power.offsets.mean(axis=0) / len(means)
     left = (power.offsets * (1 - gain) * signal + gain**2 * common) * (1 - along.sum(axis=1))
     values = outside * gain
-    steps = np.where(_borders(found.steps), 0.0, found.steps)
+    steps = np.where(_borders(steps), 0.0, steps)
     level = np.concatenate([np.zeros((1, steps.shape[1])), np.cumsum(steps, axis=0)])
     expected, floor = power.offsets @ along, power.noise @ along
     for start in range(0, len(level), TOGETHER):

@@ -41,8 +41,9 @@ def smooth_directions(sample: NoiseSample, axes: tuple[int, ...] = (0, 1)) -> np
     for block, valid in zip(sample.blocks, sample.valid, strict=True):
         centred = np.where(valid[..., None], block - mean, 0.0)
         for axis in axes:
-            one, other = (np.delete(centred, end, axis=axis) for end in (-1, 0))
-            total += np.tensordot(one, other, axes=((0, 1), (0, 1)))
+            one, other = (centred[:-1], centred[1:]) if axis == 0 else (
+                centred[:, :-1], centred[:, 1:])  # fmt: skip
+            total += one.reshape(-1, len(mean)).T @ other.reshape(-1, len(mean))
     values, vectors = np.linalg.eigh(total + total.T)
     middle = float(np.median(values))
     lowest = float(values[min(FEW, len(values) - 1)])

@@ -250,7 +250,12 @@ def _expression(text: str) -> tuple[str, Expression]:
             f"Invalid index {text!r}. It must be one of {', '.join(INDICES)}, or an expression "
             'such as "(b842-b665)/(b842+b665)".'
         )
-    return "index", parse(text)
+    try:
+        return "index", parse(text)
+    except ValueError as error:
+        if known.isidentifier():
+            raise ValueError(f"{error} Indices by name: {', '.join(INDICES)}.") from None
+        raise
 
 
 def _find_bands(

@@ -62,7 +62,7 @@ def _window_figures(result: Result) -> dict[str, str]:
     ratio = ratio[np.isfinite(ratio)]
     if ratio.size:
         fit = np.mean((ratio < FIT) & (ratio > 1 / FIT))
-        figures["model fits in"] = f"{100 * fit:.0f} % of {ratio.size:,} windows"
+        figures["model fits in"] = f"{100 * fit:.0f} % of {count_of(ratio.size, 'window')}"
     return figures
 
 

@@ -254,12 +254,17 @@ class _Page:
         images = []
         for number, pixel in enumerate(self.pixels, start=1):
             with plots.style():
-                figure = Figure(figsize=(4.0, 2.8), layout="constrained")
-                self._spectrum(figure.subplots(), pixel, number)
+                figure = Figure(figsize=(4.0, 3.6), layout="constrained")
+                self._spectrum(figure, pixel, number)
             images.append(_image(figure, "svg", f"Spectrum of pixel {number}"))
         caption = (
             "Estimate with its 95 % interval"
             + (", observed values as dots." if self.observed is not None else ".")
+            + (
+                " Below each the interval about the estimate."
+                if self.result.std is not None
+                else ""
+            )
             + " Lines break at bad bands. Classes are groups of similar spectra (k-means); each is "
             "shown by the pixel nearest to its centre."
         )
@@ -310,13 +315,14 @@ class _Page:
                 "Noise", f"<p>{escape(key_figures(result)['noise σ'])}. No σ was computed.</p>"
             )
         with plots.style():
-            figure = Figure(figsize=(10.2, 2.9), layout="constrained")
+            figure = Figure(figsize=(7.4, 2.9), layout="constrained")
             plots.noise_spectrum(result, ax=figure.subplots())
         origin = str(result.settings.get("noise_source", "not stated"))
         told = "given by the user" if origin == "given" else f"from: {origin}"
         return _section(
             "Noise per band",
-            _image(figure, "svg", "Noise per band") + _caption(f"The noise was {escape(told)}."),
+            f"<div class=plot>{_image(figure, 'svg', 'Noise per band')}</div>"
+            + _caption(f"The noise was {escape(told)}."),
         )
 
     def calibration(self) -> str:
@@ -351,7 +357,7 @@ class _Page:
             rows = "".join(
                 f"<tr><th>{escape(_words(key))}</th><td>{escape(_readable(value))}</td></tr>"
                 for key, value in content.items()
-                if key not in skip
+                if key not in skip and _readable(value)
             )
             if rows:
                 blocks.append(f"<div><h3>{title}</h3><table>{rows}</table></div>")
@@ -399,8 +405,12 @@ class _Page:
             return None
         return block_of(self.observed, slice(row, row + 1), slice(col, col + 1))[0, 0]
 
-    def _spectrum(self, ax: Axes, pixel: Pixel, number: int) -> None:
+    def _spectrum(self, figure: Figure, pixel: Pixel, number: int) -> None:
         source, (row, col, why) = self.source, pixel
+        if "std" in source.cubes:
+            ax, below = figure.subplots(2, 1, sharex=True, height_ratios=(2.6, 1))
+        else:
+            ax, below = figure.subplots(), None
         plots.spectrum(
             source.spectrum("estimate", row, col).astype(np.float64),
             source.spectrum("std", row, col) if "std" in source.cubes else None,
@@ -408,6 +418,7 @@ class _Page:
             good_bands=source.good_bands,
             observed=self._observed(row, col),
             ax=ax,
+            below=below,
         )
         ax.set_ylabel(plots.quantity(self.result))
         ax.set_title(f"{number}  {why} ({row}, {col})")
@@ -565,6 +576,7 @@ img { display: block; width: 100%; height: auto; }
 .narrow { margin-bottom: 16px; }
 .pair { display: flex; flex-wrap: wrap; gap: 28px; align-items: center; }
 .pair > div { flex: 0 1 460px; }
+.plot { max-width: 720px; }
 .columns { display: grid; grid-template-columns: repeat(auto-fit, minmax(290px, 1fr)); gap: 24px; }
 .columns table { width: 100%; }
 .columns th { white-space: nowrap; overflow-wrap: normal; width: 9em; }

@@ -153,7 +153,7 @@ def denoise_file(
     >>> bool(np.array_equal(io.read_result(made.output).std, whole.std))
     True
     """
-    chosen = Settings(**options)
+    chosen = Settings.of(options)
     if dtype not in ("float32", "float64"):
         raise ValueError(f"Invalid dtype {dtype!r}. It must be 'float32' or 'float64'.")
     if not isinstance(chosen.solver, str):

@@ -95,7 +95,7 @@ class Trials:
         mask, workers = options.pop("mask", None), options.pop("workers", None)
         calibrate = options.pop("calibrate", False)
         cube = as_cube(self.observation(trial), mask)
-        result = denoise_cube(cube, noise, Settings(**options), workers=workers)
+        result = denoise_cube(cube, noise, Settings.of(options), workers=workers)
         return calibrated(result, cube) if calibrate else result
 
     def run(self, *, workers: int | None = None, progress: Progress | None = None) -> None:

@@ -6,8 +6,8 @@
 from sigmacube.core.spatial.errors import SpatialErrors
 from sigmacube.core.spatial.geometry import Block, Box
 from sigmacube.core.spatial.region import SpatialPart, smooth_region
-from sigmacube.core.spatial.survey import SpatialModel, survey
+from sigmacube.core.spatial.survey import SpatialModel, Whole, survey
 from sigmacube.core.spatial.views import RiskTable
 
 __all__ = ["survey", "smooth_region", "SpatialModel", "SpatialPart", "SpatialErrors", "RiskTable",
-           "Block", "Box"]  # fmt: skip
+           "Block", "Box", "Whole"]  # fmt: skip

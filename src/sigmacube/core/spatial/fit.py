@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from sigmacube.core.spatial.axes import Axes, principal, updated
 from sigmacube.core.spatial.transform import (
     forward,
     inverse,
@@ -34,8 +35,6 @@ BINS = 14
 _FIRST, _LAST = math.log(0.02), math.log(200.0)
 _PER_BIN = (BINS - 2) / (_LAST - _FIRST)
 POWER = 2.5
-# Power of a window over its noise edge, up to which single precision holds the noise as well.
-COARSE = 5e4
 PER_WINDOW = (
     "index", "corner", "rank", "left", "mean", "directions", "coefficients", "leverage",
 )  # fmt: skip
@@ -122,14 +121,23 @@ def fit_windows(
     z: np.ndarray,
     edge: float,
     noise_power: np.ndarray,
-) -> list[Fits]:
-    """Return the fits of windows z (windows, rows, cols, k), in groups of equal padded rank."""
+    near: Axes | None = None,
+) -> tuple[list[Fits], Axes]:
+    """Return the fits of windows z (windows, rows, cols, k), in groups of equal padded rank.
+
+    And their principal axes; with those of almost the same data, `near`, these are a start.
+    """
     count, r, c, k = z.shape
     n = r * c
     flat = z.reshape(count, n, k)
     mean = flat.mean(axis=1)
-    flat = flat - mean[:, None]
-    values, vectors = principal(flat, edge)
+    centred = np.empty(flat.shape, dtype=np.float64 if near is None else np.float32)
+    flat = np.subtract(flat, mean[:, None], out=centred, casting="same_kind")
+    if near is None:
+        values, vectors, axes = principal(flat, edge)
+    else:
+        values, vectors, axes = *updated(flat, edge, near), near
+    flat = flat.astype(np.float32, copy=False)
     rank = np.count_nonzero(values > edge**2, axis=1)
     dropped = np.where(np.arange(values.shape[1]) >= rank[:, None], values, 0).sum(axis=1)
     left = dropped / np.maximum((k - rank) * (n - 1), 1)
@@ -140,39 +148,15 @@ def fit_windows(
         mine = np.flatnonzero(padded == R)
         kept = np.arange(R) < rank[mine, None]
         V = vectors[mine, :, :R] * kept[:, None]
-        single = flat[mine].astype(np.float32).transpose(0, 2, 1)
-        images = np.matmul(V.transpose(0, 2, 1), single).reshape(len(mine), R, r, c)
+        across = flat[mine].transpose(0, 2, 1)
+        images = np.matmul(V.transpose(0, 2, 1), across).reshape(len(mine), R, r, c)
         scale = np.where(kept, 1 / np.where(kept, values[mine, :R], 1), 0).astype(np.float32)
         leverage = np.einsum("ar,aryx->ayx", scale, images * images) + np.float32(1 / n)
         groups.append(
             Fits(size, index[mine], corner[mine], rank[mine], left[mine], mean[mine], V,
                  forward(images) / root, leverage)
         )  # fmt: skip
-    return groups
-
-
-def principal(flat: np.ndarray, edge: float) -> tuple[np.ndarray, np.ndarray]:
-    """Return squared singular values, falling, and directions (windows, k, m) of (windows, n, k).
-
-    Of the Gram matrix of pixels or of directions, whichever is smaller. In single precision where
-    the noise is not lost in it: by its square it may be a millionth of the signal.
-    """
-    _, n, k = flat.shape
-    transposed = n < k
-    first, second = (
-        (flat, flat.transpose(0, 2, 1)) if transposed else (flat.transpose(0, 2, 1), flat)
-    )
-    gram = np.matmul(first, second)
-    coarse = np.trace(gram, axis1=1, axis2=2) < COARSE * edge**2
-    values, vectors = np.empty(gram.shape[:2]), np.empty(gram.shape, dtype=np.float32)
-    for chosen, dtype in ((coarse, np.float32), (~coarse, np.float64)):
-        if chosen.any():
-            values[chosen], vectors[chosen] = np.linalg.eigh(gram[chosen].astype(dtype, copy=False))
-    values, vectors = values[:, ::-1], vectors[:, :, ::-1]
-    if transposed:
-        scale = 1 / np.sqrt(np.maximum(values, np.finfo(np.float32).tiny))
-        vectors = np.matmul(second, vectors) * scale[:, None]
-    return values, vectors.astype(np.float32, copy=False)
+    return groups, axes
 
 
 def padded_rank(rank: np.ndarray) -> np.ndarray:
@@ -183,24 +167,34 @@ def padded_rank(rank: np.ndarray) -> np.ndarray:
 def first_shrinkage(fits: Fits) -> np.ndarray:
     """Return h (windows, R, rows, cols) = (1 − τ/p)₊ from the coefficients themselves."""
     power = fits.coefficients * fits.coefficients
-    pooled = neighbour_sum(power)
-    pooled /= neighbour_count(fits.side).astype(power.dtype)
-    pooled += power
-    h = np.maximum(1 - 2 * THRESHOLD / np.maximum(pooled, 1e-6), 0)
+    h = neighbour_sum(power)
+    h *= (1 / neighbour_count(fits.side)).astype(power.dtype)
+    h += power
+    np.maximum(h, 1e-6, out=h)
+    np.divide(-2 * THRESHOLD, h, out=h)
+    h += 1
+    np.maximum(h, 0, out=h)
     return _with_mean(h, fits)
 
 
 def second_shrinkage(fits: Fits, pilot: np.ndarray, noise_power: np.ndarray) -> np.ndarray:
     """Return h = λ² / (λ² + 1) from the windows of a first estimate (windows, rows, cols, k)."""
-    power = project(fits, pilot) ** 2 / noise_power.astype(pilot.dtype)
+    power = project(fits, pilot)
+    power *= power
+    if np.any(noise_power != 1):
+        power /= noise_power.astype(pilot.dtype)
     # Beyond that h is one to the last bit of a single, and squares do not overflow.
-    power = np.minimum(power, 1e4) ** 2
-    return _with_mean(power / (power + 1), fits)
+    np.minimum(power, 1e4, out=power)
+    power *= power
+    h = power + 1
+    np.divide(power, h, out=h)
+    return _with_mean(h, fits)
 
 
 def _with_mean(h: np.ndarray, fits: Fits) -> np.ndarray:
     h[:, :, 0, 0] = 1
-    h *= fits.kept
+    if np.any(fits.rank != h.shape[1]):
+        h *= fits.kept
     return h
 
 
@@ -212,14 +206,19 @@ def project(fits: Fits, windows: np.ndarray) -> np.ndarray:
     return forward(images.reshape(count, fits.directions.shape[2], r, c))
 
 
-def smooth(fits: Fits, h: np.ndarray, noise_power: np.ndarray) -> np.ndarray:
-    """Return x̂ (windows, rows, cols, k): the estimate of each window."""
+def smooth(fits: Fits, h: np.ndarray, noise_power: np.ndarray, room: int = 0) -> np.ndarray:
+    """Return x̂ (windows, rows, cols, k + room): the estimate of each window, and room for more."""
     count, R, r, c = h.shape
-    shrunk = inverse(h * fits.coefficients * np.sqrt(noise_power).astype(h.dtype))
+    k = fits.mean.shape[1]
+    shrunk = h * fits.coefficients
+    if np.any(noise_power != 1):
+        shrunk *= np.sqrt(noise_power).astype(h.dtype)
+    shrunk = inverse(shrunk)
     flat = shrunk.reshape(count, R, r * c).transpose(0, 2, 1)
-    estimate = np.matmul(flat, fits.directions.transpose(0, 2, 1))
-    estimate += fits.mean[:, None]
-    return estimate.reshape(count, r, c, -1)
+    estimate = np.empty((count, r * c, k + room), dtype=fits.mean.dtype)
+    np.matmul(flat, fits.directions.transpose(0, 2, 1), out=estimate[..., :k])
+    estimate[..., :k] += fits.mean[:, None]
+    return estimate.reshape(count, r, c, k + room)
 
 
 def weights(fits: Fits, h: np.ndarray, noise_power: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

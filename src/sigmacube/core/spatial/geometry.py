@@ -12,7 +12,7 @@ import numpy as np
 
 from sigmacube.core.windows import Axis
 
-__all__ = ["Block", "Box", "Windows", "covering_box", "grow", "window_sizes"]
+__all__ = ["Block", "Box", "Windows", "added_up", "covering_box", "grow", "window_sizes"]
 
 Block = Callable[[slice, slice], tuple[np.ndarray, np.ndarray | None]]
 """``block(rows, cols)`` returns the whitened values (row, col, P), unit noise, zero where missing,
@@ -125,10 +125,58 @@ class Windows:
 
 def _thinned(axis: Axis) -> np.ndarray:
     """Return (windows,) bool: those about half a window apart, and the last."""
-    every = max(axis.size // (2 * axis.step), 1)
+    every = max(round(axis.size / (2 * axis.step)), 1)
     chosen = np.arange(len(axis)) % every == 0
     chosen[-1] = True
     return chosen
+
+
+def added_up(windows: Windows, part: Box, values: np.ndarray) -> np.ndarray:
+    """Return the sum over a box of windows, at every pixel that they cover.
+
+    Windows that do not overlap are added at once; which ones these are the scene says, so that a
+    pixel's sum does not depend on which others are in the box.
+
+    Parameters
+    ----------
+    part
+        Rows and columns of windows.
+    values
+        (window rows, window cols, rows, cols, n) values of each window.
+    """
+    span = windows.span(part)
+    total = np.zeros((*span.shape, values.shape[4]), dtype=values.dtype)
+    down, across, along = total.strides
+    for rows, top, y in _apart(windows.rows, part.top, part.bottom):
+        for cols, left, x in _apart(windows.cols, part.left, part.right):
+            mine = values[rows, cols]
+            to = total[top - span.top :, left - span.left :]
+            strides = (y * down, x * across, down, across, along)
+            np.lib.stride_tricks.as_strided(to, mine.shape, strides)[...] += mine
+    return total
+
+
+def _apart(axis: Axis, first: int, stop: int) -> list[tuple[slice, int, int]]:
+    """Return windows that do not overlap: slices from ``first``, first pixel, distance in pixels.
+
+    Examples
+    --------
+    >>> _apart(Axis(13, 4, 3), 0, 4)
+    [(slice(0, 4, 2), 0, 6), (slice(1, 4, 2), 3, 6)]
+    >>> _apart(Axis(12, 4, 3), 1, 4)
+    [(slice(1, 2, 2), 6, 6), (slice(0, 2, 2), 3, 6), (slice(2, 3, 1), 8, 1)]
+    """
+    regular = len(axis) - 1 if axis.starts[-1] % axis.step else len(axis)
+    end, every = min(stop, regular), -(-axis.size // axis.step)
+    found = []
+    for phase in range(every):
+        start = first + (phase - first) % every
+        if start < end:
+            found.append((slice(start - first, end - first, every), start * axis.step,
+                          every * axis.step))  # fmt: skip
+    if stop > regular:
+        found.append((slice(regular - first, regular - first + 1, 1), int(axis.starts[-1]), 1))
+    return found
 
 
 def window_sizes(

@@ -96,8 +96,12 @@ def smooth_region(
     core = Box(*rows, *cols)
     wide = grow(core, 1, model.shape[:2])
     plan = Plan(model.sizes, model.noise_power, model.edges)
-    data = _coefficients(block, model, plan, wide, run)
-    smoothed = second_round(data.z, data.box, wide, plan, run)
+    if model.whole is not None and wide.shape == model.shape[:2]:
+        z, smoothed = model.whole.z, model.whole.smoothed
+        data = _Data(wide, z, None, _outside(_read(block, wide)[0], z, None, model, wide))
+    else:
+        data = _coefficients(block, model, plan, wide, run)
+        smoothed = second_round(data.z, data.box, wide, plan, run)
     windows = _windows(smoothed, data, model)
     inside = core.within(wide)
     if not uncertainty:

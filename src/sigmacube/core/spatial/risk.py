@@ -18,7 +18,8 @@ import numpy as np
 from sigmacube.core.spatial.fit import BINS, Fits, cut, project
 from sigmacube.core.spatial.geometry import Box
 from sigmacube.core.spatial.missing import hidden_lines, less_seen
-from sigmacube.core.spatial.smoothing import Plan, Run, Smoothed, second_round
+from sigmacube.core.spatial.smoothing import Plan, Run, Smoothed, both_rounds
+from sigmacube.core.spatial.subspace import project as project_bands
 from sigmacube.core.spatial.transform import N_RINGS, forward, inverse, rings
 from sigmacube.core.spatial.unexplained import normal_score, scale_of
 from sigmacube.core.spatial.views import (
@@ -59,6 +60,8 @@ class Trial:
     """The estimator on a patch of the scene, and how it responds to noise."""
 
     plan: Plan
+    z: np.ndarray
+    """(rows, cols, k) the data."""
     smoothed: Smoothed
     residual: np.ndarray
     """(rows, cols, k) x̂ − z."""
@@ -95,6 +98,7 @@ def try_patch(
     noise: np.ndarray,
     rng: np.random.Generator,
     run: Run,
+    left: int = 0,
     share: float = 1.0,
 ) -> Trial:
     """Run the estimator on a patch y (rows, cols, P) with and without a little more noise.
@@ -103,18 +107,19 @@ def try_patch(
     ----------
     noise
         (k,) variance of the noise along each direction of the basis.
+    left
+        The scene's column that the patch starts at.
     share
         Share of the elements that were there: below one the noise is what windows have in dropped
         directions.
     """
-    z = y @ basis
+    z = project_bands(y, basis, left)
     if share < 1:  # what was imputed has more noise than the windows of the scene will see
         z, noise = z / np.sqrt(noise), np.ones_like(noise)
     outside = np.einsum("yxp,yxp->yx", y, y) - np.einsum("yxk,yxk->yx", z, z)
     box = Box(0, z.shape[0], 0, z.shape[1])
-    smoothed = second_round(z, box, box, plan, run)
     probe = coloured(rng, z.shape, plan)
-    again = second_round(z + STEP * probe, box, box, plan, run)
+    smoothed, again = both_rounds(z, z + STEP * probe, box, plan, run)
     response = (again.estimate - smoothed.estimate) / STEP
     residual, probe = smoothed.estimate - z, probe * noise
     error = residual**2 + 2 * probe * response - noise
@@ -125,7 +130,7 @@ def try_patch(
     windows = [fits for fits, _ in viewing(smoothed, plan)]
     parts = [_by_frequency(f, (*fields, response), noise, plan) for f in windows]
     square = response**2 * noise
-    return Trial(plan, smoothed, residual, error, square, windows, parts, outside, y.shape[2],
+    return Trial(plan, z, smoothed, residual, error, square, windows, parts, outside, y.shape[2],
                  share)  # fmt: skip
 
 
@@ -326,7 +331,7 @@ def hole_factor(trial: Trial, table: RiskTable, noise: np.ndarray, run: Run) -> 
     Some columns of a patch are hidden and filled; what was hidden is the estimate plus its error
     plus noise.
     """
-    z = trial.smoothed.estimate - trial.residual
+    z = trial.z
     smoothed, share, where = hidden_lines(z, trial.plan, run)
     views = table.located(look(smoothed, trial.box, trial.plan, table), trial.box, smoothed.claim)
     views = less_seen(views, trial.box, share, 1.0)

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from sigmacube.core.spatial.axes import Axes
 from sigmacube.core.spatial.fit import (
     Fits,
     cut,
@@ -18,16 +19,18 @@ from sigmacube.core.spatial.fit import (
     smooth,
     weights,
 )
-from sigmacube.core.spatial.geometry import Box, Windows, covering_box
+from sigmacube.core.spatial.geometry import Box, Windows, added_up, covering_box
 
-__all__ = ["Plan", "Run", "Smoothed", "first_round", "second_round"]
+__all__ = ["Plan", "Run", "Smoothed", "both_rounds", "first_round", "second_round"]
 
 Run = Callable[..., list[Any]]
 """``run(function, items)``, a map that may run in parallel and keeps the order."""
 
-# Pixels of all windows of a chunk, about. Chunks are rows of windows, anchored to the scene, since
-# they set the order in which windows are added up.
-CHUNK = 50_000
+# Elements of all windows of a chunk, about: they should stay in a processor's cache. Chunks are
+# anchored to the scene, since they set the order in which windows are added up.
+CHUNK = 1_000_000
+# Windows of a chunk at least, however large they are.
+FEWEST = 12
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,28 +64,37 @@ class _Chunk:
     windows: Box
 
 
-def _chunks(plan: Plan, core: Box) -> list[_Chunk]:
-    """Return the windows that cover a box, a few rows of windows at a time."""
+def _chunks(plan: Plan, core: Box, k: int) -> list[_Chunk]:
+    """Return the windows that cover a box, a few rows and columns of windows at a time."""
     chunks = []
     for size, windows in enumerate(plan.sizes):
         need = windows.over(core)
-        rows = max(CHUNK // (len(windows.cols) * windows.rows.size * windows.cols.size), 1)
-        for top in range(need.top // rows * rows, need.bottom, rows):
-            part = (max(top, need.top), min(top + rows, need.bottom))
-            chunks.append(_Chunk(size, Box(*part, need.left, need.right)))
+        most = max(CHUNK // (windows.rows.size * windows.cols.size * k), FEWEST)
+        cols = min(len(windows.cols), most)
+        rows = max(most // cols, 1)
+        chunks += [
+            _Chunk(size, Box(max(top, need.top), min(top + rows, need.bottom),
+                             max(left, need.left), min(left + cols, need.right)))
+            for top in range(need.top // rows * rows, need.bottom, rows)
+            for left in range(need.left // cols * cols, need.right, cols)
+        ]  # fmt: skip
     return chunks
 
 
-def _fit_chunk(z: np.ndarray, box: Box, plan: Plan, chunk: _Chunk) -> list[Fits]:
+def _fit_chunk(
+    z: np.ndarray, box: Box, plan: Plan, keep: bool, item: tuple[_Chunk, Axes | None]
+) -> tuple[list[Fits], Axes | None]:
+    """Return the fits of a chunk of windows, and their axes if they are to be kept."""
+    chunk, near = item
     windows = plan.sizes[chunk.size]
     part = chunk.windows
     i, j = np.mgrid[part.top : part.bottom, part.left : part.right]
     index = np.stack([i.ravel(), j.ravel()], axis=1)
     corner = np.stack([windows.rows.starts[index[:, 0]], windows.cols.starts[index[:, 1]]], axis=1)
     data = cut(z, corner - (box.top, box.left), windows.side)
-    return fit_windows(
-        chunk.size, index, corner, data, float(plan.edges[chunk.size]), plan.noise_power[chunk.size]
-    )
+    edge, power = float(plan.edges[chunk.size]), plan.noise_power[chunk.size]
+    fits, axes = fit_windows(chunk.size, index, corner, data, edge, power, near)
+    return fits, axes if keep else None
 
 
 def _average_chunk(
@@ -91,27 +103,28 @@ def _average_chunk(
     """Return the box of a chunk, Σω(x̂, 1, a, t) on it, and the weights ω of its windows."""
     size = fits[0].size
     windows, noise = plan.sizes[size], plan.noise_power[size]
-    low = np.min([f.corner.min(axis=0) for f in fits], axis=0)
-    high = np.max([f.corner.max(axis=0) for f in fits], axis=0) + windows.side
-    span = Box(int(low[0]), int(high[0]), int(low[1]), int(high[1]))
-    (r, c), k, dtype = windows.side, fits[0].mean.shape[1], fits[0].mean.dtype
-    total = np.zeros((*span.shape, k + 3), dtype=dtype)
+    low, high = (
+        end([end(f.index, axis=0) for f in fits], axis=0).tolist() for end in (np.min, np.max)
+    )
+    part = Box(low[0], high[0] + 1, low[1], high[1] + 1)
+    span = windows.span(part)
+    k, dtype = fits[0].mean.shape[1], fits[0].mean.dtype
+    values = np.empty((*part.shape, *windows.side, k + 3), dtype=dtype)
     coverage = windows.coverage(span).astype(dtype)[..., None]
     kept = []
     for group in fits:
         h = first_shrinkage(group) if pilot is None else second_shrinkage(
             group, cut(pilot, group.corner - (box.top, box.left), windows.side), noise)  # fmt: skip
         omega, claim = weights(group, h, noise)
-        omega /= cut(coverage, group.corner - low, windows.side)[..., 0]
-        values = np.empty((len(omega), r, c, k + 3), dtype=dtype)
-        np.multiply(smooth(group, h, noise), omega[..., None], out=values[..., :k])
-        values[..., k] = omega
-        values[..., k + 1] = omega * group.leverage
-        values[..., k + 2] = omega * claim
-        for (y, x), window in zip((group.corner - low).tolist(), values, strict=True):
-            total[y : y + r, x : x + c] += window
+        omega /= cut(coverage, group.corner - (span.top, span.left), windows.side)[..., 0]
+        here = smooth(group, h, noise, 3)
+        here[..., k] = 1
+        here[..., k + 1] = group.leverage
+        here[..., k + 2] = claim
+        here *= omega[..., None]
+        values[tuple((group.index - low).T)] = here
         kept.append(omega)
-    return span, total, kept
+    return span, added_up(windows, part, values), kept
 
 
 def _averaged(
@@ -138,8 +151,25 @@ def first_round(
     z
         (rows, cols, k) data on ``box``, which holds all windows that cover ``core``.
     """
-    fits = run(partial(_fit_chunk, z, box, plan), _chunks(plan, core))
-    return _averaged(run(partial(_average_chunk, None, box, plan), fits), core)[0], fits
+    return _first(z, box, core, plan, run)[:2]
+
+
+def _first(
+    z: np.ndarray,
+    box: Box,
+    core: Box,
+    plan: Plan,
+    run: Run,
+    near: list[Axes | None] | None = None,
+    keep: bool = False,
+) -> tuple[np.ndarray, list[list[Fits]], list[Axes | None]]:
+    """Return the first round and the axes of its windows, from those of nearby data if given."""
+    chunks = _chunks(plan, core, z.shape[2])
+    items = zip(chunks, near or [None] * len(chunks), strict=True)
+    found = run(partial(_fit_chunk, z, box, plan, keep), list(items))
+    fits = [groups for groups, _ in found]
+    pilot = _averaged(run(partial(_average_chunk, None, box, plan), fits), core)[0]
+    return pilot, fits, [axes for _, axes in found]
 
 
 def second_round(z: np.ndarray, box: Box, core: Box, plan: Plan, run: Run) -> Smoothed:
@@ -148,7 +178,26 @@ def second_round(z: np.ndarray, box: Box, core: Box, plan: Plan, run: Run) -> Sm
     ``z`` on ``box`` must hold all windows over all windows over ``core``.
     """
     inner = covering_box(plan.sizes, core)
-    pilot, fits = first_round(z, box, inner, plan, run)
+    return _second(*first_round(z, box, inner, plan, run), inner, core, plan, run)
+
+
+def both_rounds(
+    z: np.ndarray, nearby: np.ndarray, box: Box, plan: Plan, run: Run
+) -> tuple[Smoothed, Smoothed]:
+    """Return the final estimates of a whole scene, and of data that differ a little from it.
+
+    The latter's windows start from the principal axes of the former's.
+    """
+    pilot, fits, axes = _first(z, box, box, plan, run, keep=True)
+    smoothed = _second(pilot, fits, box, box, plan, run)
+    pilot, fits, _ = _first(nearby, box, box, plan, run, axes)
+    return smoothed, _second(pilot, fits, box, box, plan, run)
+
+
+def _second(
+    pilot: np.ndarray, fits: list[list[Fits]], inner: Box, core: Box, plan: Plan, run: Run
+) -> Smoothed:
+    """Return the final estimate from the first one, on ``inner``, and its windows."""
     need = [windows.over(core) for windows in plan.sizes]
     chosen = [group for group in (_within(groups, need) for groups in fits) if group]
     parts = run(partial(_average_chunk, pilot, inner, plan), chosen)

@@ -262,11 +262,12 @@ def lost_outside(y: np.ndarray, basis: np.ndarray, values: np.ndarray) -> tuple[
         (k,) sum over the scene of the squared coefficients along each direction.
     """
     bands, k = basis.shape
-    z = y @ basis
-    rest = tiles(y - z @ basis.T, (SMALL_TILE, SMALL_TILE))
-    taken = np.square(tiles(z, (SMALL_TILE, SMALL_TILE)).mean(axis=1)) @ (1 / values)
-    count, n = rest.shape[:2]
-    power = n * np.square(rest.mean(axis=1)).sum(axis=1) - (bands - k) * (1 - n * taken)
+    parts = tiles(y, (SMALL_TILE, SMALL_TILE))
+    count, n = parts.shape[:2]
+    mean = parts.mean(axis=1)
+    z = mean @ basis
+    power = n * np.square(mean - z @ basis.T).sum(axis=1)
+    power -= (bands - k) * (1 - n * (np.square(z) @ (1 / values)))
     return float(power.mean() / n), math.sqrt(2 * (bands - k) / count) / n
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
 import numpy as np
@@ -18,7 +19,7 @@ from sigmacube.core.spatial.risk import (
     ordinary,
     try_patch,
 )
-from sigmacube.core.spatial.smoothing import Plan, Run
+from sigmacube.core.spatial.smoothing import Plan, Run, Smoothed
 from sigmacube.core.spatial.subspace import gram, lost_outside, principal, rare, strengths, strong
 from sigmacube.core.spatial.views import RiskTable
 
@@ -26,12 +27,23 @@ __all__ = ["SpatialModel", "survey"]
 
 PATCH = 72
 PATCHES = 4
+# Pixels up to which errors are measured on the whole scene: that run is the estimate itself.
+WHOLE = 22_000
 # The largest singular values of coloured noise are not only larger, they scatter more.
 WIDER = 1.3
 # Directions err by the noise at the signal's own, lowest frequencies, over what N shows of it: most
 # of that lies in directions that are taken for signal.
 LOWEST = 1.4
 GOLDEN = 0.6180339887498949
+
+
+@dataclass(frozen=True, eq=False)
+class Whole:
+    """A run over the whole scene."""
+
+    z: np.ndarray
+    """(rows, cols, k) its data."""
+    smoothed: Smoothed
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,6 +73,9 @@ class SpatialModel:
     """What the variance of a pixel that was not observed at all is multiplied by."""
     faint: float
     """Signal of a pixel along each direction outside B, too faint to be seen."""
+    whole: Whole | None = None
+    """The run over the whole scene, if there was one: what a region of all of it need not repeat.
+    It is not part of the arrays."""
 
     @property
     def sizes(self) -> tuple[Windows, ...]:
@@ -77,17 +92,16 @@ class SpatialModel:
         arrays = {
             field.name: np.asarray(getattr(self, field.name))
             for field in fields(self)
-            if field.name not in ("noise_power", "risk")
+            if field.name not in ("noise_power", "risk", "whole")
         }
         arrays |= {f"noise_power_{i}": power for i, power in enumerate(self.noise_power)}
         return arrays | {f"risk_{f.name}": getattr(self.risk, f.name) for f in fields(RiskTable)}
 
     @classmethod
-    def from_arrays(cls, arrays: dict[str, np.ndarray]) -> SpatialModel:
+    def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> SpatialModel:
         """Return the model that `to_arrays` wrote."""
         count = sum(name.startswith("noise_power_") for name in arrays)
         rows, cols, bands = (int(n) for n in arrays["shape"])
-        plain = ("basis", "strength", "edges", "residual_scale")
         return cls(
             shape=(rows, cols, bands),
             windows=tuple((int(w), int(s)) for w, s in arrays["windows"]),
@@ -96,7 +110,10 @@ class SpatialModel:
             missing=bool(arrays["missing"]),
             hole_factor=float(arrays["hole_factor"]),
             faint=float(arrays["faint"]),
-            **{name: np.asarray(arrays[name]) for name in plain},
+            basis=np.asarray(arrays["basis"]),
+            strength=np.asarray(arrays["strength"]),
+            edges=np.asarray(arrays["edges"]),
+            residual_scale=np.asarray(arrays["residual_scale"]),
         )
 
 
@@ -150,11 +167,15 @@ def survey(
         seen = np.sum((filling.T @ basis) ** 2, axis=0)
         noise = noise * (1 + (1 / max(share, 0.5) - 1) * seen)
     edges = np.array([coloured_edge(power, basis.shape[1]) for power in powers])
-    trials = _trials(block, shape, windows, basis, powers, edges, noise, run, share)
+    boxes = patches(shape[:2], missing)
+    trials = _trials(block, boxes, windows, basis, powers, edges, noise, run, share)
     if all(np.all(power == 1) for power in powers):
-        strength = strength * _lost(block, shape, basis, strength, total, trials)
+        strength = strength * _lost(block, boxes, basis, strength, total, trials)
     risk = measured_risk(trials, basis.shape[1], run)
     hole = hole_factor(trials[0], risk, noise, run) if missing else 1.0
+    whole = None
+    if not missing and trials[0].box.shape == shape[:2]:
+        whole = Whole(trials[0].z, trials[0].smoothed)
     return SpatialModel(
         shape=shape,
         windows=windows,
@@ -167,6 +188,7 @@ def survey(
         missing=missing,
         hole_factor=hole,
         faint=unseen / max(shape[2] - basis.shape[1], 1),
+        whole=whole,
     )
 
 
@@ -193,7 +215,7 @@ def _completed(
 
 def _lost(
     block: Block,
-    shape: tuple[int, int, int],
+    boxes: list[Box],
     basis: np.ndarray,
     strength: np.ndarray,
     total: np.ndarray,
@@ -201,22 +223,26 @@ def _lost(
 ) -> float:
     """Return the factor on the error outside B by signal that is there, as it can be told."""
     values = np.maximum(np.einsum("pk,pq,qk->k", basis, total, basis), 1e-12)
-    found = [lost_outside(block(*box.slices)[0], basis, values) for box in patches(shape[:2])]
+    found = [lost_outside(block(*box.slices)[0], basis, values) for box in boxes]
     lost, error = np.mean(found, axis=0) * (1, 1 / np.sqrt(len(found)))
     claimed = np.mean([np.mean(t.smoothed.estimate**2 @ strength) for t in trials])
-    claimed *= shape[2] - basis.shape[1]
+    claimed *= basis.shape[0] - basis.shape[1]
     surely = float(drawn(lost, np.zeros(()), error))
     return 1 + max(surely, 0.0) / max(claimed, 1e-12)
 
 
-def patches(shape: tuple[int, int]) -> list[Box]:
-    """Return the patches of at most 72 × 72 pixels that errors are measured on.
+def patches(shape: tuple[int, int], missing: bool = False) -> list[Box]:
+    """Return the patches that errors are measured on: of 72 × 72 pixels, or a small scene as it is.
 
     Examples
     --------
     >>> patches((50, 260))
+    [Box(top=0, bottom=50, left=0, right=260)]
+    >>> patches((50, 260), missing=True)
     [Box(top=0, bottom=50, left=0, right=72), Box(top=0, bottom=50, left=188, right=260)]
     """
+    if not missing and shape[0] * shape[1] <= WHOLE:
+        return [Box(0, shape[0], 0, shape[1])]
     rows, cols = (min(PATCH, n) for n in shape)
     most = round(shape[0] * shape[1] / (1.4 * PATCH**2))  # they cost as much as the scene itself
     wanted = min(PATCHES, max(most, 1))
@@ -231,7 +257,7 @@ def patches(shape: tuple[int, int]) -> list[Box]:
 
 def _trials(
     block: Block,
-    shape: tuple[int, int, int],
+    boxes: list[Box],
     windows: tuple[tuple[int, int], ...],
     basis: np.ndarray,
     powers: tuple[np.ndarray, ...],
@@ -242,9 +268,9 @@ def _trials(
 ) -> list[Trial]:
     """Run the estimator on every patch as on a scene of its own."""
     trials = []
-    for number, box in enumerate(patches(shape[:2])):
+    for number, box in enumerate(boxes):
         y, _ = block(*box.slices)
         plan = Plan(window_sizes(box.shape, windows), powers, edges)
         rng = np.random.default_rng([7, number])
-        trials.append(try_patch(y, basis, plan, noise, rng, run, share=share))
+        trials.append(try_patch(y, basis, plan, noise, rng, run, box.left, share))
     return trials

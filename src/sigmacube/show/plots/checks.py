@@ -8,7 +8,6 @@ from statistics import NormalDist
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
-from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from sigmacube.core.levels import LEVELS, half_width
@@ -20,6 +19,7 @@ from sigmacube.show.plots.theme import label_colorbar, new_axes, style, styled
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 __all__ = [
     "coverage",
@@ -33,6 +33,8 @@ __all__ = [
 
 #: Coverage (in percent) of a 95 % interval that counts as calibrated.
 GOAL = (93.0, 97.0)
+# Points of coverage that the label of one takes.
+_LABEL = 4.2
 
 
 def coverage(z: np.ndarray, levels: Sequence[float] = LEVELS) -> dict[float, float]:
@@ -93,10 +95,13 @@ def calibration(
     ax = new_axes() if ax is None else ax
     ax.plot([0, 100], [0, 100], color=GREY, lw=1.0, zorder=1)
     ax.plot(100 * levels, 100 * shares, "o", ms=7, color=BLUE, mec="white", mew=0.8, zorder=3)
+    last = -np.inf
     for level, share in zip(levels, shares, strict=True):
-        # The topmost points crowd: labels to the left of the line, the inset to its right.
+        # The topmost points crowd: labels to the left of the line, one above the other, the inset
+        # to its right.
+        last = max(100 * share, last + _LABEL)
         ax.annotate(
-            f"{100 * share:.1f}", (100 * level, 100 * share), xytext=(-9, 0), fontsize=9.5,
+            f"{100 * share:.1f}", (100 * level, last), xytext=(-9, 0), fontsize=9.5,
             textcoords="offset points", ha="right", va="center",
         )  # fmt: skip
     low = max(min(100 * min(levels.min(), shares.min()) - 14, 36.0), 0.0)
@@ -206,8 +211,10 @@ def holdout_figure(check: Holdout) -> Figure:
     check
         What `sigmacube.holdout` returned.
     """
+    import matplotlib.pyplot as plt
+
     with style():
-        figure = Figure(figsize=(12.5, 4.9), layout="constrained")
+        figure = plt.figure(figsize=(12.5, 4.9), layout="constrained")
         left, middle, right = figure.subplots(1, 3, width_ratios=(1.05, 1.25, 0.9))
         share, error = check.coverage[0.95], max(check.coverage_error[0.95], 1e-6)
         calibration(dict(check.coverage), samples=share * (1 - share) / error**2, ax=left)

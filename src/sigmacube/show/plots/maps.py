@@ -53,7 +53,7 @@ def overview(source: Result, *, observed: Cube | np.ndarray | None = None) -> np
     Returns
     -------
     ndarray
-        The Axes, in a row.
+        The Axes, in the order of reading; four are drawn as two rows.
 
     Examples
     --------
@@ -78,15 +78,20 @@ def overview(source: Result, *, observed: Cube | np.ndarray | None = None) -> np
     draw.append(lambda ax: rank_map(source, ax=ax))
     rows, cols = source.estimate.shape[:2]
     with style():
-        size = (3.5 * len(draw), min(max(3.0 * rows / cols, 1.6), 5.5) + 0.6)
+        lines = 2 if len(draw) == 4 else 1
+        across = len(draw) // lines
+        size = (3.7 * across, (min(max(3.0 * rows / cols, 1.6), 5.5) + 0.6) * lines)
         figure = plt.figure(figsize=size, layout="constrained")
-        axes = figure.subplots(1, len(draw), squeeze=False)[0]
+        axes: np.ndarray = figure.subplots(lines, across, squeeze=False).ravel()
         for ax, function in zip(axes, draw, strict=True):
             function(ax)
         for ax, title in zip(axes, titles, strict=False):
             ax.set_title(title)
-        for ax in axes[1:]:
-            ax.set_ylabel("")
+        for number, ax in enumerate(axes):
+            if number % across:
+                ax.set_ylabel("")
+            if number < len(axes) - across:
+                ax.set_xlabel("")
     return axes
 
 

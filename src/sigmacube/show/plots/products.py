@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -10,8 +10,8 @@ from sigmacube.core.levels import half_width
 from sigmacube.show.look import BLUE, CURVES
 from sigmacube.show.plots.color import false_color
 from sigmacube.show.plots.maps import sigma_map
-from sigmacube.show.plots.spectra import spectrum
-from sigmacube.show.plots.theme import draw_map, label_colorbar, style
+from sigmacube.show.plots.spectra import is_thin, spectrum, two_panels
+from sigmacube.show.plots.theme import draw_map, label_colorbar, new_axes, style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -39,6 +39,8 @@ class _Made(Protocol):
 def product(source: _Made, *, level: float = 0.95) -> np.ndarray:
     """Draw a product with its error: maps beside maps of σ, regions with intervals.
 
+    Where intervals are too narrow to be seen, a second panel shows them about the estimate.
+
     Parameters
     ----------
     source
@@ -49,16 +51,14 @@ def product(source: _Made, *, level: float = 0.95) -> np.ndarray:
     Returns
     -------
     ndarray
-        The Axes, in a row.
+        The Axes, one after the other.
     """
     import matplotlib.pyplot as plt
 
     mapped = source.dims[0] == "row"
     with style():
         if not mapped:
-            axes = plt.figure(figsize=(6.4, 4.0), layout="constrained").subplots(squeeze=False)[0]
-            _regions(source, level, axes[0])
-            return axes
+            return _regions(source, level)
         rows, cols = source.estimate.shape[:2]
         size = (8.4, min(max(3.4 * rows / cols, 1.6), 5.5) + 0.6)
         axes = plt.figure(figsize=size, layout="constrained").subplots(1, 2)
@@ -78,20 +78,35 @@ def _maps(source: _Made, axes: np.ndarray) -> None:
         label_colorbar(ax, f"{title}{source.name}")
 
 
-def _regions(source: _Made, level: float, ax: Axes) -> None:
+def _regions(source: _Made, level: float) -> np.ndarray:
     estimate, std = np.asarray(source.estimate), np.asarray(source.std)
+    half = half_width(level) * std
+    ax, below = two_panels() if is_thin(estimate, half) else (new_axes(), None)
     names = np.arange(len(estimate)) if source.regions is None else source.regions
     if estimate.ndim == 2:
         for number, (values, error, name) in enumerate(zip(estimate, std, names, strict=True)):
             color = CURVES[number % len(CURVES)]
             nm = source.wavelengths
             spectrum(values, error, wavelengths=nm, label=str(name), color=color, level=level,
-                     ax=ax)  # fmt: skip
+                     ax=ax, below=below)  # fmt: skip
         ax.set_ylabel(source.name)
-        return
-    half = half_width(level) * std
+    else:
+        _dots(estimate, half, [str(name) for name in names], ax, below)
+        ax.set_ylabel(f"{source.name}, {100 * level:g} % interval")
+    return np.array([ax] if below is None else [ax, below])
+
+
+def _dots(
+    estimate: np.ndarray, half: np.ndarray, names: list[str], ax: Axes, below: Axes | None
+) -> None:
+    """Draw one value per region with its interval, and the interval alone below."""
     at = np.arange(len(estimate))
-    ax.errorbar(at, estimate, yerr=half, fmt="o", color=BLUE, capsize=3, ms=4)
-    ax.set_xticks(at, [str(name) for name in names])
-    ax.set_xlabel("region")
-    ax.set_ylabel(f"{source.name}, {100 * level:g} % interval")
+    bars: dict[str, Any] = {"fmt": "o", "color": BLUE, "capsize": 3, "ms": 4}
+    ax.errorbar(at, estimate, yerr=half, **bars)
+    if below is not None:
+        below.errorbar(at, np.zeros(len(at)), yerr=half, **bars)
+        below.set_ylabel("difference")
+    lowest = ax if below is None else below
+    lowest.set_xticks(at, names)
+    lowest.set_xlim(-0.5, len(at) - 0.5)
+    lowest.set_xlabel("region")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,10 +26,12 @@ from sigmacube.show.plots.theme import new_axes, styled
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["spectrum", "with_gaps", "noise_spectrum"]
+__all__ = ["is_thin", "noise_spectrum", "spectrum", "two_panels", "with_gaps"]
 
 # A step of the wavelengths this many times the usual one is a gap, not a coarse sampling.
 _GAP = 2.5
+# Intervals narrower than this share of the spectrum's range are not seen beside its line.
+_THIN = 0.04
 
 
 @styled
@@ -46,11 +49,13 @@ def spectrum(
     label: str = "estimate",
     color: str = BLUE,
     ax: Axes | None = None,
+    below: Axes | None = None,
 ) -> Axes:
     """Draw the spectrum of one pixel with the interval of every band.
 
     Lines and the shaded interval break at bad bands, at bands without a value, and where the
-    wavelengths jump.
+    wavelengths jump. Where the interval is hardly wider than its line, a second panel shows it
+    about the estimate, with what the truth differs by.
 
     Parameters
     ----------
@@ -70,6 +75,8 @@ def spectrum(
         Of the estimate, for several pixels on one Axes.
     ax
         Axes to draw on.
+    below
+        Axes for the second panel; on a new figure there is one where it is needed.
 
     Examples
     --------
@@ -90,31 +97,83 @@ def spectrum(
     x = np.arange(bands, dtype=float) if wavelengths is None else np.asarray(wavelengths, float)
     if len(x) != bands:
         raise ValueError(f"Invalid wavelengths: {len(x)} given for {bands} bands.")
+    half = None if std is None else half_width(level) * np.asarray(std)
+    if ax is None and half is not None and is_thin(values, half):
+        ax, below = two_panels()
     ax = new_axes() if ax is None else ax
-
+    line = partial(with_gaps, x, good=good)
     if observed is not None:
-        dots = pixel_of(observed, "estimate", row, col)
-        ax.plot(*with_gaps(x, dots, good=good), ".", color=GREY, ms=3.2, label="observed", zorder=1)
-    if std is not None:
-        half = half_width(level) * np.asarray(std)
-        at, low, high = with_gaps(x, values - half, values + half, good=good)
+        dots = line(pixel_of(observed, "estimate", row, col))
+        ax.plot(*dots, ".", color=GREY, ms=3.2, label="observed", zorder=1)
+    if half is not None:
         name = f"{100 * level:g} % interval"
         # One entry in the legend, however many spectra share the Axes.
         known = ax.get_legend_handles_labels()[1]
-        shade: dict[str, Any] = {"label": "_" if name in known else name, "lw": 0, "zorder": 2}
-        ax.fill_between(at, low, high, color=color, alpha=0.30, **shade)
-    ax.plot(*with_gaps(x, values, good=good), color=color, label=label, zorder=4)
-    if truth is not None:
-        line = pixel_of(truth, "estimate", row, col)
-        dashes: dict[str, Any] = {"color": INK, "lw": 1.0, "ls": (0, (4, 2)), "label": "truth"}
-        ax.plot(*with_gaps(x, line, good=good), zorder=5, **dashes)
-    ax.set_xlabel("band" if wavelengths is None else "wavelength (nm)")
+        shade: dict[str, Any] = {"label": "_" if name in known else name, "zorder": 2}
+        _shade(ax, line(values - half, values + half), color, **shade)
+    ax.plot(*line(values), color=color, label=label, zorder=4)
+    true = None if truth is None else pixel_of(truth, "estimate", row, col)
+    if true is not None:
+        ax.plot(*line(true), label="truth", **_DASHES)
     ax.set_ylabel(quantity(source))
     if row is not None:
         ax.set_title(f"Pixel ({row}, {col})")
     ax.margins(x=0.01)
     ax.legend(loc="best")
+    if below is not None and half is not None:
+        _about(below, line(-half, half), None if true is None else line(true - values), color)
+        ax.tick_params(labelbottom=False)
+    lowest = ax if below is None else below
+    lowest.set_xlabel("band" if wavelengths is None else "wavelength (nm)")
     return ax
+
+
+_DASHES: dict[str, Any] = {"color": INK, "lw": 1.0, "ls": (0, (4, 2)), "zorder": 5}
+
+
+def _shade(ax: Axes, interval: tuple[np.ndarray, ...], color: str, **options: Any) -> None:
+    at, low, high = interval
+    ax.fill_between(at, low, high, color=color, lw=0, **{"alpha": 0.30, **options})
+
+
+def _about(
+    ax: Axes,
+    interval: tuple[np.ndarray, ...],
+    truth: tuple[np.ndarray, ...] | None,
+    color: str,
+) -> None:
+    """Draw the interval about the estimate, with its bounds: several may share the Axes."""
+    _shade(ax, interval, color, alpha=0.12)
+    at, low, high = interval
+    for bound in (low, high):
+        ax.plot(at, bound, color=color, lw=0.8)
+    if truth is not None:
+        ax.plot(*truth, **_DASHES)
+    ax.set_ylabel("difference")
+    ax.margins(x=0.01)
+
+
+def is_thin(values: np.ndarray, half: np.ndarray) -> bool:
+    """Tell whether intervals are hardly wider than the line of their values.
+
+    Examples
+    --------
+    >>> is_thin(np.linspace(0, 1, 50), np.full(50, 0.004))
+    True
+    """
+    known = np.isfinite(values) & np.isfinite(half)
+    if not known.any():
+        return False
+    return bool(2 * np.median(half[known]) < _THIN * np.ptp(values[known]))
+
+
+def two_panels() -> tuple[Axes, Axes]:
+    """Return the Axes of a new figure: a large one, and a low one below that shares its x."""
+    import matplotlib.pyplot as plt
+
+    figure = plt.figure(figsize=(6.4, 5.2), layout="constrained")
+    above, below = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1))
+    return above, below
 
 
 def with_gaps(

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from sigmacube.show.look import CSS
 
-__all__ = ["FLICKER", "KEYS", "SAVE_PNG", "SAVE_TEXT", "SWIPE", "TEMPLATE"]
+__all__ = ["FLICKER", "KEYS", "LEGEND", "SAVE_PNG", "SAVE_TEXT", "SWIPE", "TEMPLATE"]
+
+# One name below the other where two do not fit.
+LEGEND = """
+const narrow = cb_obj.inner_width < 420
+legend.ncols = narrow ? 1 : 3
+legend.spacing = narrow ? 0 : 12
+"""
 
 SAVE_TEXT = """
 if (box.data.text.length == 0) return

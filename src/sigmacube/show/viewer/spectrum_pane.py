@@ -9,6 +9,7 @@ import numpy as np
 from bokeh.models import (
     ColumnDataSource,
     CrosshairTool,
+    CustomJS,
     CustomJSTickFormatter,
     DataRange1d,
     HoverTool,
@@ -22,6 +23,7 @@ from bokeh.plotting import figure
 
 from sigmacube.show import plots
 from sigmacube.show.look import CURVES, GREY
+from sigmacube.show.viewer import scripts
 from sigmacube.show.viewer.spectra import Spectrum
 
 __all__ = ["COLORS", "SpectrumPane", "plain"]
@@ -97,6 +99,8 @@ class SpectrumPane:
         # Outside: inside it would hide what the user came to see.
         plot.center.remove(legend)
         plot.add_layout(legend, "above")
+        narrow = CustomJS(args={"legend": legend}, code=scripts.LEGEND)
+        plot.js_on_change("inner_width", narrow)
         tips = [
             ("band", "@band"),
             ("estimate", "@estimate{%.5g}"),
@@ -132,10 +136,13 @@ class SpectrumPane:
         lines = self.sigma.multi_line("xs", "ys", source=self._sigmas, color="color", line_width=2)
         self.sigma.y_range.renderers = [lines]
         self.sigma.add_layout(self.band)
-        self.sigma.legend.update(
-            background_fill_alpha=0.6, border_line_alpha=0, padding=2, margin=2,
-            label_text_font_size="11px", location="top_center",  # σ grows at both ends
-        )  # fmt: skip
+        for legend in [*self.sigma.legend]:  # outside, as that of the spectra
+            legend.update(
+                background_fill_alpha=0, border_line_alpha=0, padding=0, margin=2,
+                label_text_font_size="11px", location="right",
+            )  # fmt: skip
+            self.sigma.center.remove(legend)
+            self.sigma.add_layout(legend, "above")
 
     def show(self, spectra: Sequence[tuple[Spectrum, str]]) -> None:
         """Draw spectra with their colours; the first is the current one, whose values hover.
