@@ -154,14 +154,12 @@ def survey(
     filling = strong(total, count) if directions is None else directions
     if missing:
         block, total, filling = _completed(block, shape, filling, total, count, run)
-    powers = tuple(np.ones(w.side) for w in sizes)
     basis = rare(block, shape, principal(total, count), run)
+    powers = tuple(np.ones(w.side) for w in sizes)
     if not white_in_space:
         powers = noise_power(block, shape, basis, sizes, run)
     if np.any(powers[0] != 1):
-        basis = principal(total, count, colour(powers[0]))
-        rise = coloured_edge(powers[0], shape[2]) / noise_edge(powers[0].size, shape[2])
-        basis = rare(block, shape, basis, run, 1 + WIDER * (rise - 1))
+        basis = _above(block, shape, total, count, powers[0], run)
     basis, strength, noise, unseen = strengths(basis, total, count)
     if missing:
         seen = np.sum((filling.T @ basis) ** 2, axis=0)
@@ -190,6 +188,20 @@ def survey(
         faint=unseen / max(shape[2] - basis.shape[1], 1),
         whole=whole,
     )
+
+
+def _above(
+    block: Block,
+    shape: tuple[int, int, int],
+    total: np.ndarray,
+    count: float,
+    power: np.ndarray,
+    run: Run,
+) -> np.ndarray:
+    """Return the directions (P, k) above the edge of noise of some power over frequencies."""
+    rise = coloured_edge(power, shape[2]) / noise_edge(power.size, shape[2])
+    basis = principal(total, count, colour(power))
+    return rare(block, shape, basis, run, 1 + WIDER * (rise - 1))
 
 
 def _completed(
