@@ -1,4 +1,4 @@
-"""Hidden elements of real scenes: are they covered, and what does the verdict say?
+"""Hidden elements of real scenes: whether they are covered, and what the verdict says.
 
 Usage: python benchmarks/hidden.py [--data FOLDER] [--json FILE]
 
