@@ -18,6 +18,7 @@ from sigmacube.core.lowrank.solvers.m_estimate import density_at
 from sigmacube.core.lowrank.solvers.repeated import Repeats
 from sigmacube.core.lowrank.solvers.robust import even_odds_cut
 from sigmacube.core.spatial.geometry import Block, Box
+from sigmacube.core.spatial.holes import find_holes
 from sigmacube.core.spatial.smoothing import Run
 from sigmacube.core.spatial.subspace import blocks, project
 
@@ -31,12 +32,15 @@ RIDGE = 0.003
 FENCE = 4.0
 # Blocks that are looked at, at most; how many directions may be found in each round of looking:
 # taken all at once, those that a poor first guess invents would stay, since it lies in them.
-MOST_BLOCKS, GROWTH = 16, (3, 6, 12, 24, 48, 96, 96)
+MOST_BLOCKS, GROWTH = 16, (3, 3, 6, 12, 24, 48, 96, 96)
 # Pixels that are looked at for values that repeat.
 MOST_PIXELS = 20_000
 # A direction is strong if its power exceeds this share beyond the noise of a pixel.
 STRONG = 1.0
 LARGEST_CUT = 4.0
+# Median of the size of a normal variable; more than so many times that in half of the pixels is
+# signal that the directions do not hold yet. Impulses in a third of them make it 1.5.
+MEDIAN, BEYOND_NOISE = 0.6745, 2.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,11 +57,14 @@ class Completion:
     """Standard deviation of the kept elements' noise, with what outliers below the cut add."""
     stuck: np.ndarray
     """(n, P) values that repeat in a band as noise never does: impulses; NaN for none."""
+    spread: np.ndarray
+    """(P,) what the directions leave over of most pixels, in noise std: one where that is noise.
+    What is usual in a band is no outlier, however large."""
 
     def to_arrays(self) -> dict[str, np.ndarray]:
         """Return it as arrays by name."""
         return {f"completion_{name}": np.asarray(getattr(self, name))
-                for name in ("directions", "mean", "cut", "scale", "stuck")}  # fmt: skip
+                for name in ("directions", "mean", "cut", "scale", "stuck", "spread")}  # fmt: skip
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> Completion | None:
@@ -70,6 +77,7 @@ class Completion:
             float(arrays["completion_cut"]),
             float(arrays["completion_scale"]),
             np.asarray(arrays["completion_stuck"]),
+            np.asarray(arrays["completion_spread"]),
         )
 
     def strong(self, mixing: np.ndarray | None = None) -> np.ndarray:
@@ -93,7 +101,7 @@ class Completion:
             kept = kept & (y != values)
         if np.isfinite(self.cut):
             fit = self._robust(y, kept, left)
-            kept = kept & (np.abs(y - fit) <= self.cut)
+            kept = kept & (np.abs(y - fit) <= self.cut * self.spread)
         return np.where(kept, y, self._fill(y, kept, left)), kept
 
     def _robust(self, y: np.ndarray, kept: np.ndarray, left: int) -> np.ndarray:
@@ -103,7 +111,8 @@ class Completion:
         reach = SOFT * 8.0
         for step in range(STEPS):
             residual = np.where(kept, y - fit, 0.0)
-            bounded = np.clip(residual, -reach, reach) if step else residual
+            most = reach * self.spread
+            bounded = np.clip(residual, -most, most) if step else residual
             slope = np.mean((bounded == residual) & kept, axis=2, keepdims=True)
             move = project(bounded, self.directions, left) / np.maximum(slope, SMALLEST_SLOPE)
             fit = fit + project(move, across, left)
@@ -115,13 +124,9 @@ class Completion:
         D = self.directions
         across = np.ascontiguousarray(D.T)
         seen = project(np.where(kept, y - self.mean, 0.0), D, left)
-        where = ~kept.all(axis=2)
-        gone = (~kept[where]).astype(np.float64)
-        j = D.shape[1]
-        pairs = (D[:, :, None] * D[:, None, :]).reshape(len(D), j * j)
-        matrix = (1 + RIDGE) * np.eye(j) - (gone @ pairs).reshape(-1, j, j)
+        holes = find_holes(kept, D)
         z = seen.copy()
-        z[where] = np.linalg.solve(matrix, seen[where][:, :, None])[:, :, 0]
+        z[holes.where] = holes.solve(seen[holes.where], np.zeros(D.shape[1]), RIDGE)
         return self.mean + project(z, across, left)
 
 
@@ -153,7 +158,7 @@ def learn_completion(
         found = replace(found, directions=fresh.directions, mean=fresh.mean)
         if outliers:
             size = np.concatenate([part[3] for part in sums])
-            found = _with_cut(found, size)
+            found = replace(_with_cut(found, size), spread=_usual([part[4] for part in sums]))
     return found
 
 
@@ -189,19 +194,24 @@ def _first_look(
 
 def _look_again(
     block: Block, found: Completion, box: Box
-) -> tuple[np.ndarray, np.ndarray, int, np.ndarray]:
-    """Return the same of completed spectra, and the sizes of residuals of what is there."""
+) -> tuple[np.ndarray, np.ndarray, int, np.ndarray, np.ndarray]:
+    """Return the same of completed spectra, sizes of residuals of what is there, and their medians.
+
+    Sizes are over what is usual in their band; medians (P,) are in noise std.
+    """
     y, kept = block(*box.slices)
     kept = np.ones(y.shape, dtype=bool) if kept is None else kept
     for values in found.stuck:
         kept = kept & (y != values)
     fit = found._robust(y, kept, box.left) if np.isfinite(found.cut) else y
-    size = np.abs(y - fit)[kept].astype(np.float32)
+    residual = np.abs(y - fit)
+    size = (residual / found.spread)[kept].astype(np.float32)
+    middle = np.median(np.where(kept, residual, 0.0), axis=(0, 1))
     whole, own = found.complete(y, kept, box.left)
     noise = np.random.default_rng([13, box.top, box.left]).standard_normal(y.shape)
     outside = noise - (noise @ found.directions) @ found.directions.T
     flat = np.where(own, whole, whole + outside).reshape(-1, y.shape[2])
-    return flat.T @ flat, flat.sum(axis=0), len(flat), size
+    return flat.T @ flat, flat.sum(axis=0), len(flat), size, middle
 
 
 def _directions(
@@ -215,7 +225,14 @@ def _directions(
     floor = max(float(np.median(values)), 1.0)
     most = min(most, max(bands // 3, 1))
     j = int(np.clip(np.count_nonzero(values > (1 + STRONG) * floor), 1, most))
-    return Completion(vectors[:, ::-1][:, :j].copy(), mean, np.inf, 1.0, np.zeros((0, bands)))
+    plain = np.inf, 1.0, np.zeros((0, bands)), np.ones(bands)
+    return Completion(vectors[:, ::-1][:, :j].copy(), mean, *plain)
+
+
+def _usual(medians: list[np.ndarray]) -> np.ndarray:
+    """Return (P,) what is left over in most pixels of most blocks; one where it may be noise."""
+    spread = np.median(medians, axis=0) / MEDIAN
+    return np.where(spread > BEYOND_NOISE, spread, 1.0)
 
 
 def _with_cut(found: Completion, size: np.ndarray) -> Completion:
