@@ -14,7 +14,7 @@ from sigmacube.core.spatial.holes import find_holes
 def windows(seed: int, n: int, k: int) -> np.ndarray:
     """Windows of three strong components in unit noise, strengths well apart."""
     rng = np.random.default_rng(seed)
-    signal = rng.standard_normal((6, n, 3)) * [40, 15, 5]
+    signal = rng.standard_normal((6, n, 3)) * [80, 40, 20]
     axes = np.linalg.qr(rng.standard_normal((6, k, 3)))[0]
     return signal @ axes.transpose(0, 2, 1) + rng.standard_normal((6, n, k))
 
@@ -79,11 +79,11 @@ def test_holes_solve_as_dense_matrices() -> None:
     kept = rng.random((7, 9, bands)) > rng.choice([0.0, 0.05, 0.6], (7, 9, 1))
     holes = find_holes(kept, basis)
     seen, guess = rng.standard_normal((2, int(holes.where.sum()), k))
+    trust = rng.uniform(0.1, 0.5, k)
     for number, there in enumerate(kept[holes.where]):
         A = basis[there].T @ basis[there]
-        right = seen[number] + 0.3 * guess[number]
-        expected = np.linalg.solve(A + 0.3 * np.eye(k), right)
-        np.testing.assert_allclose(holes.solve(seen, guess, 0.3)[number], expected, atol=1e-9)
+        expected = np.linalg.solve(A + np.diag(trust), seen[number] + trust * guess[number])
+        np.testing.assert_allclose(holes.solve(seen, guess, trust)[number], expected, atol=1e-9)
         expected = (np.eye(k) - A) @ seen[number]
         np.testing.assert_allclose(holes.unseen(seen)[number], expected, atol=1e-9)
         expected = np.diag(basis @ np.linalg.inv(A + 0.1 * np.eye(k)) @ basis.T)

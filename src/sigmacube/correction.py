@@ -8,6 +8,8 @@ from functools import partial
 import numpy as np
 
 from sigmacube.core.validity import valid_elements
+from sigmacube.noise.band_screen import smallest_step
+from sigmacube.noise.clipping import find_bounds
 from sigmacube.noise.gaps import stands_out
 from sigmacube.noise.line_offsets import (
     FEWEST,
@@ -21,7 +23,11 @@ from sigmacube.noise.sample import NoiseSample
 from sigmacube.noise.scales import scales, smooth_directions
 from sigmacube.survey import STREAMED, Presence, Source, noise_sample
 
-__all__ = ["Corrected", "corrected", "find_line_offsets"]
+__all__ = ["Corrected", "corrected", "find_clipping", "find_line_offsets"]
+
+
+# Step of a lattice over the noise beyond which clipping is not told from it.
+LATTICE = 1.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,7 +61,7 @@ def find_line_offsets(
     if min(n_rows, n_cols) < FEWEST or len(bands) < FEWEST:
         return None
     height, lines = max(1, STREAMED // (n_cols * len(bands))), None
-    for _ in range(2):  # what is signal shows better once most of the offsets are gone
+    for _ in range(3):  # what is signal shows better once most of the offsets are gone
         part = noise_sample(corrected(source, lines))
         sample = NoiseSample.of(*part, bands, impulses=impulses)
         std = scales(sample)
@@ -83,3 +89,20 @@ def _steps(
     block: Block, shape: tuple[int, int, int], height: int, axis: int, directions: np.ndarray
 ) -> np.ndarray:
     return median_steps(block, shape, axis, directions, height)
+
+
+def find_clipping(source: Source, presence: Presence, std: np.ndarray) -> np.ndarray | None:
+    """Return (2, bands with data) bounds that values were clipped to; None where none were.
+
+    On a lattice that is coarse beside the noise ``std`` (bands with data,) the crowd on the last
+    step says nothing.
+    """
+    values, mask = noise_sample(source)
+    spectra = values[..., presence.bands].reshape(-1, len(presence.bands))
+    valid = valid_elements(values, mask)[..., presence.bands].reshape(spectra.shape)
+    spectra = spectra if valid.all() else np.where(valid, spectra, np.nan)
+    step = smallest_step(spectra)
+    bounds = find_bounds(spectra, step)
+    far = np.array([[-np.inf], [np.inf]])
+    found = np.where(step > LATTICE * std, far, [bounds.low, bounds.high])
+    return found if np.isfinite(found).any() else None

@@ -14,7 +14,7 @@ import numpy as np
 
 from sigmacube.core.parallel import ParallelMap, parallel
 from sigmacube.core.validity import broadcast_mask
-from sigmacube.correction import corrected, find_line_offsets
+from sigmacube.correction import corrected, find_clipping, find_line_offsets
 from sigmacube.cube import Cube
 from sigmacube.estimators import Progress, Region, advice, estimator
 from sigmacube.io.dataarray import from_dataarray
@@ -92,6 +92,8 @@ def survey_scene(
         noise = settle_noise(source, noise, settings, workers=workers)
     survey = Survey(source.shape, presence, noise, settings, offsets=offsets)
     presence.check_sizes(survey.model.std)
+    if offsets is None:
+        survey = replace(survey, bounds=find_clipping(source, presence, survey.model.std))
     if settings.solver == "robust":
         shape = (*survey.shape[:2], len(survey.bands))
         survey = replace(survey, stripes=find_stripes(Scene(source, survey).over_noise, shape))

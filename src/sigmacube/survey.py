@@ -122,6 +122,8 @@ class Survey:
     """(cols, bands with data) and (rows, bands with data) True for striped columns and rows."""
     offsets: LineOffsets | None = None
     """Offsets of columns or rows that are taken out of the scene first."""
+    bounds: np.ndarray | None = None
+    """(2, bands with data) what values were clipped to, infinite for none; None where none were."""
     learnt: Mapping[str, np.ndarray] = field(default_factory=dict)
     """What the estimator has learnt of the whole scene, by name."""
 
@@ -163,6 +165,13 @@ class Survey:
                 "must hold all bands where the noise is correlated between bands."
             )
 
+    @property
+    def bounds_over_noise(self) -> np.ndarray | None:
+        """(2, bands with data) the bounds over the noise; None where that differs in the scene."""
+        if self.bounds is None or self.signal_noise is not None:
+            return None
+        return np.divide(self.bounds, self.model.std, dtype=np.float64)
+
     def record(self, advice: str | None = None) -> dict[str, Any]:
         """Return the settings that go with a result: those asked for, and what came of them."""
         axes = (self.grid.rows, self.grid.cols, self.grid.bands)
@@ -192,6 +201,8 @@ class Survey:
             "solver": self.settings.solver,
             "source": self.settled.source,
         }
+        if self.bounds_over_noise is not None and self.settings.prior == "spatial":
+            facts["clipped_expected"] = True
         if self.offsets is not None:
             facts["offsets"] = (("rows", "columns")[self.offsets.axis], self.offsets.strength)
         return facts
@@ -203,6 +214,8 @@ class Survey:
             arrays["columns"], arrays["rows"] = self.stripes
         if self.offsets is not None:
             arrays |= self.offsets.to_arrays()
+        if self.bounds is not None:
+            arrays["bounds"] = self.bounds
         return arrays | {f"learnt_{name}": value for name, value in self.learnt.items()}
 
     @classmethod
@@ -216,6 +229,7 @@ class Survey:
             settings,
             (found["columns"], found["rows"]) if "columns" in found else None,
             LineOffsets.from_arrays(found) if "offsets" in found else None,
+            found.get("bounds"),
             {k.removeprefix("learnt_"): v for k, v in found.items() if k.startswith("learnt_")},
         )
 

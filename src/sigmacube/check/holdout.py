@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from scipy.special import ndtr, ndtri
 
 from sigmacube.check.hiding import Veiled
 from sigmacube.check.verdict import is_beyond_scaling, judge, predicted
@@ -24,7 +25,7 @@ from sigmacube.core.validity import valid_elements
 from sigmacube.core.windows import Span
 from sigmacube.correction import corrected, find_line_offsets
 from sigmacube.cube import Cube
-from sigmacube.estimators import Region
+from sigmacube.estimators import Region, estimator
 from sigmacube.noise.sample import NoiseSample
 from sigmacube.noise.shared import shared_noise
 from sigmacube.pipeline import as_cube, denoise_region, survey_scene
@@ -61,6 +62,8 @@ MOST_HIDDEN = 4_000_000
 # Pixels along a side of the cells that standard errors rest on.
 CELL = 20
 N_CLASSES = 5
+# Hidden elements so many σ off are impulses where a solver sets such aside.
+IMPULSE = 4.0
 # Pairs of neighbours whose error covariance is asked for.
 N_PAIRS = 32
 
@@ -351,6 +354,11 @@ class _Found:
         hidden = veiled.hidden(*place) & there
         noise = np.broadcast_to(region.noise_std, values.shape)
         residual = np.where(there, values - region.estimate, np.nan)
+        if estimator(survey.settings).sets_aside:
+            impulse = np.abs(residual) > IMPULSE * np.hypot(region.std, noise)
+            hidden &= ~impulse
+            residual[impulse if region.left_out is None else impulse | region.left_out] = np.nan
+        residual = _unclipped(survey, values, residual, np.hypot(region.std, noise), place)
         tested = _tested(survey, residual)
         inside = np.zeros(there.shape, dtype=bool)
         size = tuple(stop - first for first, stop in (tile.rows, tile.cols))
@@ -435,6 +443,35 @@ class _Found:
             return float("nan")
         smoothing = np.mean(pairs[1, np.argsort(pairs[0])])
         return float(self.products.sum() / self.powers.sum() + smoothing)
+
+
+def _unclipped(
+    survey: Survey,
+    values: np.ndarray,
+    residual: np.ndarray,
+    std: np.ndarray,
+    place: tuple[slice, slice],
+) -> np.ndarray:
+    """Return residuals in which those of clipped values are drawn from beyond the bound.
+
+    If σ is right, a value that would have lain beyond with probability p lies at the quantile pU
+    of its distribution, U uniform.
+    """
+    if survey.bounds_over_noise is None or survey.bounds is None:
+        return residual
+    low, high = (_of_all_bands(b, survey, far) for b, far in
+                 zip(survey.bounds, (-np.inf, np.inf), strict=True))  # fmt: skip
+    for side, on in ((1.0, values <= low), (-1.0, values >= high)):
+        rng = np.random.default_rng([17, place[0].start, place[1].start])
+        share = ndtr(side * residual[on] / std[on]) * rng.random(residual.shape)[on]
+        residual[on] = side * ndtri(np.maximum(share, 1e-300)) * std[on]
+    return residual
+
+
+def _of_all_bands(values: np.ndarray, survey: Survey, other: float) -> np.ndarray:
+    whole = np.full(survey.shape[2], other)
+    whole[survey.bands] = values
+    return whole
 
 
 def _tested(survey: Survey, residual: np.ndarray) -> np.ndarray:

@@ -10,7 +10,7 @@ import numpy as np
 from scipy.special import ndtr
 
 from sigmacube.core.levels import LEVELS, half_width
-from sigmacube.noise.caveats import CLIPPED, COARSE, FEW_BANDS, WILD
+from sigmacube.noise.caveats import CLIPPED, FEW_BANDS, WILD
 
 __all__ = ["GOOD_50", "GOOD_95", "Fault", "is_beyond_scaling", "judge", "predicted"]
 
@@ -28,7 +28,9 @@ UNEVEN_LIGHT, UNEVEN_BANDS = 1.15, 0.03
 # that of the noise itself is known.
 CHANCE_LAG, UNSURE_LAG = 0.02, 0.25
 # Offsets of lines, over the noise, beyond which what is left of them is known too badly.
-LARGE_OFFSETS = 1.0
+LARGE_OFFSETS = 3.0
+# Steps of quantisation over the noise from which on σ was off in trials.
+COARSE = 2.0
 # Elements that a verdict needs, and σ over the noise that no estimate reaches.
 FEWEST, NO_SIGMA = 500, 1e-6
 
@@ -121,7 +123,7 @@ def _known(facts: Mapping[str, Any]) -> Iterator[Fault]:
             "(impulses, or heavy tails)",
             "Use solver='robust'",
         )
-    if known.get("clipped_share", 0.0) >= CLIPPED:
+    if known.get("clipped_share", 0.0) >= CLIPPED and not known.get("clipped_expected"):
         yield Fault(
             f"but {100 * known['clipped_share']:.2g} % of the values were clipped, and estimates "
             "near the bounds are off by more than σ",

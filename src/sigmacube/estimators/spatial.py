@@ -66,9 +66,12 @@ class SpatialEstimator:
         """Return what the whole scene knows: subspace, noise in space, size of errors."""
         shape = (*scene.survey.shape[:2], len(scene.survey.bands))
         noise, completion, strong = scene.survey.model, None, None
-        if self.sets_aside or scene.survey.incomplete:
+        bounds = scene.survey.bounds_over_noise
+        if self.sets_aside or scene.survey.incomplete or bounds is not None:
             scaled = partial(_scaled, scene)
-            completion = learn_completion(scaled, shape, outliers=self.sets_aside, run=run)
+            completion = learn_completion(
+                scaled, shape, outliers=self.sets_aside, run=run, bounds=bounds
+            )
             strong = completion.strong(None if noise.is_diagonal else _mixing(noise))
         block: Block = partial(_white, scene, completion)
         if whole:
@@ -175,7 +178,7 @@ def _white(
     """Return a block of unit noise, zero where values are missing, and which are there."""
     block = scene.load(rows, cols)
     noise = block.noise
-    if completion is None or (noise.is_diagonal and not np.isfinite(completion.cut)):
+    if completion is None or (noise.is_diagonal and not completion.changes_values):
         return block.whitened(in_turn), _there(block)
     whole, kept = _completed(block, completion, cols.start)
     if not noise.is_diagonal:

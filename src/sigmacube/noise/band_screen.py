@@ -33,11 +33,13 @@ class BandScreen:
     bounds: Bounds
     """What values were clipped to."""
 
-    @property
-    def clipped_share(self) -> float:
-        """Share of values on the bounds of their band, over bands with a measurement."""
-        share = (self.bounds.share_low + self.bounds.share_high)[~self.constant]
-        return float(share.mean()) if share.size else 0.0
+    def clipped_share(self, std: np.ndarray) -> float:
+        """Return the share of values on the bounds of their band, over bands with a measurement.
+
+        Bands on a lattice that is coarse beside their noise ``std`` crowd on its last step anyway.
+        """
+        share = np.where(self.step > std, 0, self.bounds.share_low + self.bounds.share_high)
+        return float(share[~self.constant].mean()) if (~self.constant).any() else 0.0
 
     @property
     def usable(self) -> np.ndarray:

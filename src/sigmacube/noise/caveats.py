@@ -51,7 +51,12 @@ def _of_values(facts: Mapping[str, Any]) -> list[str]:
         (
             clipped >= CLIPPED,
             f"{100 * clipped:.2g} % of the values lie on the very bounds of their band: they were "
-            "clipped, and σ takes them as measured.",
+            "clipped, and "
+            + (
+                "what is to be expected beyond stands for them; σ of these is a little too small."
+                if facts.get("clipped_expected")
+                else "σ takes them as measured."
+            ),
         ),
         (
             step >= COARSE,
@@ -85,9 +90,9 @@ def _of_noise(facts: Mapping[str, Any]) -> list[str]:
         ),
         (
             facts.get("shared_doubtful"),
-            "Part of what changes from pixel to pixel may be noise that all bands share, or "
-            "texture; this scene cannot tell, and σ takes it for signal. If the instrument has "
-            "such noise, give its covariance as noise.",
+            "Part of what changes from pixel to pixel may be noise that all bands share (common "
+            "mode, gains), or texture; this scene cannot tell, and σ takes some of it for signal. "
+            "If the instrument has such noise, give its covariance as noise.",
         ),
         (
             not spatial and lag1 > CORRELATED,

@@ -10,7 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import log_ndtr
+
+from sigmacube.core.censoring import expected_beyond
 
 __all__ = ["Bounds", "censored", "find_bounds", "repeated_values"]
 
@@ -162,9 +163,7 @@ def censored(
     for sign, bound in zip((1, -1), bounds, strict=True):
         limit = np.broadcast_to(bound, imputed.shape)
         on = np.isfinite(limit) & (sign * (imputed - limit) <= 0)
-        alpha = sign * (limit[on] - mean[on]) / std[on]
-        # φ/Φ by logarithms: both vanish where an estimate lies far inside the bounds.
-        ratio = np.exp(-0.5 * alpha**2 - 0.5 * np.log(2 * np.pi) - log_ndtr(alpha))
-        imputed[on] = mean[on] - sign * std[on] * ratio
-        variance[on] = np.square(std[on]) * np.clip(1 - ratio * (ratio + alpha), 0, 1)
+        unit = std[on]
+        expected, spread = expected_beyond(mean[on] / unit, limit[on] / unit, sign)
+        imputed[on], variance[on] = expected * unit, spread * np.square(unit)
     return imputed, variance

@@ -112,7 +112,8 @@ class NoiseEstimate(Card):
             facts["band_correlation"] = [round(float(r), 4) for r in self.by_lag]
         if np.isfinite(self.spatial_lag1):
             facts["spatial_lag1"] = round(self.spatial_lag1, 4)
-        clipped, coarse = self.screen.clipped_share, np.median(self.screen.step / self.std)
+        clipped = self.screen.clipped_share(self.std)
+        coarse = np.median(self.screen.step / self.std)
         for name, value in (("clipped_share", clipped), ("step_over_noise", float(coarse)),
                             ("wild_share", self.wild_share)):  # fmt: skip
             if value > 0:

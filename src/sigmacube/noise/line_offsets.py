@@ -39,6 +39,10 @@ SMOOTH_IN_BANDS = 0.8
 SMOOTHING = 5
 # Steps beyond so many times the usual one are borders.
 BORDER = 4.0
+# So many steps that end so near to where they began, over the largest of them, are no borders.
+NARROW, BACK = 5, 0.5
+# Pixels of a window along a line.
+ALONG = 20
 # Lines that are solved together.
 TOGETHER = 256
 
@@ -275,14 +279,13 @@ def _shrunk(
     gain = power.offsets / (power.offsets + power.noise)
     along = np.square(directions)
     # Outside the signal an estimate keeps nothing of what is left, S²(1 − gain), as far as n is
-    # noise alone; but what all lines have in common looks like signal and stays.
+    # noise alone; but what all lines have in common looks like signal and stays in those that have
+    # offsets.
     signal = 1 - np.minimum(1 / (length * power.noise), 1)
     common = power.offsets.mean(axis=0) / len(means)
-    left = (power.offsets * (1 - gain) * signal + common) * (1 - along.sum(axis=1))
+    left = (power.offsets * (1 - gain) * signal + gain**2 * common) * (1 - along.sum(axis=1))
     values = outside * gain
-    # A border of fields along most of a line is no offset.
-    usual = 1.4826 * np.median(np.abs(steps), axis=0)
-    steps = np.where(np.abs(steps) > BORDER * usual, 0.0, steps)
+    steps = np.where(_borders(steps), 0.0, steps)
     level = np.concatenate([np.zeros((1, steps.shape[1])), np.cumsum(steps, axis=0)])
     expected, floor = power.offsets @ along, power.noise @ along
     for start in range(0, len(level), TOGETHER):
@@ -290,8 +293,34 @@ def _shrunk(
         for i in range(level.shape[1]):
             inside, remains = _inside(level[part, i], expected[part, i], float(floor[i]))
             values[part] += inside[:, None] * directions[:, i]
-            left[part] += remains[:, None] * along[:, i]
+            left[part] += _kept(remains)[:, None] * along[:, i]
     return values, left
+
+
+def _borders(steps: np.ndarray) -> np.ndarray:
+    """Tell which steps (lines − 1, k) are borders of fields along most of a line: no offsets.
+
+    What a few steps later has gone back is a line of its own, which no field is.
+    """
+    usual = 1.4826 * np.median(np.abs(steps), axis=0)
+    large = np.abs(steps) > BORDER * usual
+    border = large.copy()
+    for line, i in np.argwhere(large).tolist():
+        run = steps[line : line + NARROW, i]
+        back = np.abs(np.cumsum(run)) < BACK * np.maximum.accumulate(np.abs(run))
+        back &= large[line : line + NARROW, i]
+        if back.any():
+            border[line : line + int(np.flatnonzero(back)[-1]) + 1, i] = False
+    return border
+
+
+def _kept(left: np.ndarray) -> np.ndarray:
+    """Return what an estimate keeps of variance that is left in lines, in units of the noise.
+
+    A window shrinks what stands little out of the noise: with n of its pixels along a line,
+    1 + n · left is what it sees.
+    """
+    return np.asarray(left * np.maximum(1 - 2 / (1 + ALONG * left), 0))
 
 
 def _inside(level: np.ndarray, power: np.ndarray, floor: float) -> tuple[np.ndarray, np.ndarray]:
@@ -302,7 +331,8 @@ def _inside(level: np.ndarray, power: np.ndarray, floor: float) -> tuple[np.ndar
     """
     waves = dct(level - level.mean(), norm="ortho")
     observed = uniform_filter1d(np.square(waves), SMOOTHING, mode="nearest")
-    other = np.maximum(observed - power.mean(), floor)
+    # What else is in it falls with frequency; by chance it may seem to vanish.
+    other = np.maximum.accumulate(np.maximum(observed - power.mean(), floor)[::-1])[::-1]
     other[0] = max(float(np.square(level).sum()), other.max())
     basis = idct(np.eye(len(level)), axis=0, norm="ortho")
     inverse = np.linalg.inv((basis * other) @ basis.T + np.diag(power))

@@ -53,7 +53,8 @@ CARRIED = 0.68
 # Noise must be so many times that of a band, and so large a share of what is there.
 NOTABLE, FLAT = 3.0, 0.6
 # How unlike tiles may be: ratio of the 60th to the 10th percentile of their power; 1.45 for noise.
-ALIKE = 1.9
+# What differs more than that is texture, and beyond doubt where it differs much more.
+ALIKE, DOUBTFUL = 1.9, 3.0
 
 
 class SharedNoise(NamedTuple):
@@ -62,7 +63,7 @@ class SharedNoise(NamedTuple):
     covariance: np.ndarray | None
     """(bands, bands); None where there is none to be told."""
     doubtful: bool
-    """Whether there may be some that looks like texture."""
+    """Whether there may be some that looks like texture, or gains, which one covariance is not."""
 
 
 def shared_noise(sample: NoiseSample, noise: Noise) -> SharedNoise:
@@ -90,35 +91,38 @@ def shared_noise(sample: NoiseSample, noise: Noise) -> SharedNoise:
     >>> bool(0.8 < np.sqrt(found[3, 7]) / 0.03 < 1.2)
     True
     """
-    outside = _outside(sample, noise)
+    outside, gains = _outside(sample, noise)
     if outside is not None:
         total = noise.factor @ noise.factor.T + outside
         noise = Noise.create(total, sample.n_bands)
     inside, doubtful = _in_space(sample, noise)
     found = [part for part in (outside, inside) if part is not None]
-    return SharedNoise(np.sum(found, axis=0) if found else None, doubtful)
+    return SharedNoise(np.sum(found, axis=0) if found else None, doubtful or gains)
 
 
-def _outside(sample: NoiseSample, noise: Noise) -> np.ndarray | None:
-    """Return the covariance of shared noise that shows outside the signal; None without any."""
+def _outside(sample: NoiseSample, noise: Noise) -> tuple[np.ndarray | None, bool]:
+    """Return the covariance of shared noise that shows outside the signal, and whether by gains.
+
+    None without any. Gains multiply every pixel's own spectrum, so one covariance is not theirs.
+    """
     white = replace(sample, blocks=[noise.whiten(block) for block in sample.blocks])
     signal = smooth_directions(white)
     if sample.n_bands < FEW_BANDS or signal.shape[1] > sample.n_bands // 2:
-        return None
+        return None, False
     calm = calm_differences(white, signal)
     calm = calm - (calm @ signal) @ signal.T
     if len(calm) < 2 * sample.n_bands:
-        return None
+        return None, False
     shapes = (noise.std, np.ones(sample.n_bands), sample.spectra.mean(axis=0))
     tests = [_Test.of(noise.whiten(shape), signal, calm) for shape in shapes]
     best = int(np.argmax([test.excess for test in tests]))
     if not tests[best].stands_out:
-        return None
+        return None, False
     power = tests[best].power
     if best < 2:
-        return power * np.outer(shapes[best], shapes[best])
+        return power * np.outer(shapes[best], shapes[best]), False
     spectra = sample.spectra  # a gain multiplies every pixel's own spectrum
-    return power * (spectra.T @ spectra / len(spectra) - noise.factor @ noise.factor.T)
+    return power * (spectra.T @ spectra / len(spectra) - noise.factor @ noise.factor.T), True
 
 
 class _Test(NamedTuple):
@@ -181,11 +185,12 @@ def _in_space(sample: NoiseSample, noise: Noise) -> tuple[np.ndarray | None, boo
     for value, vector in zip(size, vectors.T, strict=True):
         if value < least:
             continue
-        flat = value > FLAT * (vector @ at_high @ vector)
-        if flat and _alike(calm[..., high], vector):
+        if value < FLAT * (vector @ at_high @ vector):
+            continue
+        unlike = _unlike(calm[..., high], vector)
+        if unlike < ALIKE:
             found.append(np.sqrt(value - 1) * noise.unwhiten(directions @ vector))
-        elif flat:
-            doubtful = True
+        doubtful |= ALIKE <= unlike < DOUBTFUL
     if not found:
         return None, doubtful
     return np.transpose(found) @ np.array(found), doubtful
@@ -215,8 +220,8 @@ def _covariance(waves: np.ndarray) -> np.ndarray:
     return flat.T @ flat / len(flat)
 
 
-def _alike(waves: np.ndarray, vector: np.ndarray) -> bool:
-    """Tell whether most tiles have the same power along a direction, as noise has."""
+def _unlike(waves: np.ndarray, vector: np.ndarray) -> float:
+    """Return how much the power of most tiles differs along a direction; that of noise hardly."""
     power = np.square(np.tensordot(waves, vector, axes=(1, 0))).mean(axis=1)
     low, high = np.quantile(power, (0.1, 0.6))
-    return bool(high < ALIKE * low)
+    return float(high / max(low, 1e-300))

@@ -2,7 +2,8 @@
 
 The strong directions D (P, j) of the scene tell the spectrum of a pixel from any of its bands. A
 robust fit of its coefficients shows which elements are no part of it: impulses. Filled spectra can
-be whitened where the noise of bands is correlated; what was filled stays marked as missing.
+be whitened where the noise of bands is correlated; what was filled stays marked as missing. A
+clipped element says that its value lay beyond the bound: what is expected there takes its place.
 """
 
 from __future__ import annotations
@@ -10,10 +11,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 from scipy.ndimage import median_filter
+from scipy.special import ndtri
 
+from sigmacube.core.censoring import expected_beyond
 from sigmacube.core.lowrank.solvers.m_estimate import density_at
 from sigmacube.core.lowrank.solvers.repeated import Repeats
 from sigmacube.core.lowrank.solvers.robust import even_odds_cut
@@ -32,15 +36,26 @@ RIDGE = 0.003
 FENCE = 4.0
 # Blocks that are looked at, at most; how many directions may be found in each round of looking:
 # taken all at once, those that a poor first guess invents would stay, since it lies in them.
-MOST_BLOCKS, GROWTH = 16, (3, 3, 6, 12, 24, 48, 96, 96)
+MOST_BLOCKS, GROWTH = 16, (3, 6, 12, 24, 48, 96, 96)
+# Where there are outliers the noise of a band is taken as so much of its spread in these rounds, or
+# as itself if that is more: what directions do not explain yet is no outlier, and an impulse in a
+# band of little noise must not decide a spectrum.
+SOFTENED = (0.3, 0.1, 0.03, 0.01, 0.01, 0.01, 0.01)
+# Pixels per band that miss nothing from which on they tell the directions by themselves: bands that
+# are missing together over a part of the scene have no surroundings to be guessed from.
+ENOUGH = 4
 # Pixels that are looked at for values that repeat.
 MOST_PIXELS = 20_000
+# Pixels of a block that its spread is taken from.
+LOOKED_AT = 2_000
+# Values on a bound, by how much the rest of the spectrum puts them inside at most to count as
+# clipped: where impulses on it are as likely as noise, and at least and at most so much. Rounds in
+# which what is expected of clipped values is found.
+NEAREST, FARTHEST, EXPECTED = 1.0, 5.0, 8
 # A direction is strong if its power exceeds this share beyond the noise of a pixel.
 STRONG = 1.0
 LARGEST_CUT = 4.0
-# Median of the size of a normal variable; more than so many times that in half of the pixels is
-# signal that the directions do not hold yet. Impulses in a third of them make it 1.5.
-MEDIAN, BEYOND_NOISE = 0.6745, 2.0
+_PARTS = ("directions", "mean", "cut", "scale", "stuck", "bounds", "reach", "unit")
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,41 +63,50 @@ class Completion:
     """What the scene knows about the spectrum of a pixel."""
 
     directions: np.ndarray
-    """(P, j) D, orthonormal, in bands of unit noise."""
+    """(P, j) D, orthonormal, for values over ``unit``."""
     mean: np.ndarray
-    """(P,) mean spectrum."""
+    """(P,) mean spectrum over ``unit``."""
     cut: float
     """Residuals beyond this are outliers; infinite where none are looked for."""
     scale: float
     """Standard deviation of the kept elements' noise, with what outliers below the cut add."""
     stuck: np.ndarray
     """(n, P) values that repeat in a band as noise never does: impulses; NaN for none."""
-    spread: np.ndarray
-    """(P,) what the directions leave over of most pixels, in noise std: one where that is noise.
-    What is usual in a band is no outlier, however large."""
+    bounds: np.ndarray
+    """(2, P) lower and upper bounds that values were clipped to; infinite for none."""
+    reach: float
+    """How far inside, in noise std, the rest of the spectrum may put a clipped value."""
+    unit: np.ndarray
+    """(P,) what values are taken over, in noise std; one or more."""
 
     def to_arrays(self) -> dict[str, np.ndarray]:
         """Return it as arrays by name."""
-        return {f"completion_{name}": np.asarray(getattr(self, name))
-                for name in ("directions", "mean", "cut", "scale", "stuck", "spread")}  # fmt: skip
+        return {f"completion_{name}": np.asarray(getattr(self, name)) for name in _PARTS}
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> Completion | None:
         """Return what `to_arrays` gave; None if it was not among the arrays."""
         if "completion_cut" not in arrays:
             return None
-        return cls(
-            np.asarray(arrays["completion_directions"]),
-            np.asarray(arrays["completion_mean"]),
-            float(arrays["completion_cut"]),
-            float(arrays["completion_scale"]),
-            np.asarray(arrays["completion_stuck"]),
-            np.asarray(arrays["completion_spread"]),
-        )
+        parts: dict[str, Any] = {n: np.asarray(arrays[f"completion_{n}"]) for n in _PARTS}
+        for name in ("cut", "scale", "reach"):
+            parts[name] = float(parts[name])
+        return cls(**parts)
+
+    @property
+    def changes_values(self) -> bool:
+        """Whether elements that are there may be set aside, or stand for others."""
+        return bool(np.isfinite(self.cut) or np.isfinite(self.bounds).any())
+
+    def over(self, unit: np.ndarray) -> Completion:
+        """Return it for values over another unit (P,)."""
+        turn = self.unit / unit
+        directions = np.linalg.qr(self.directions * turn[:, None])[0]
+        return replace(self, directions=directions, mean=self.mean * turn, unit=unit)
 
     def strong(self, mixing: np.ndarray | None = None) -> np.ndarray:
         """Return (P, j + 1) orthonormal directions with the mean, times ``mixing`` (P, P)."""
-        both = np.column_stack([self.mean, self.directions])
+        both = np.column_stack([self.mean, self.directions]) * self.unit[:, None]
         return np.linalg.qr(both if mixing is None else mixing @ both)[0]
 
     def complete(self, y: np.ndarray, kept: np.ndarray, left: int) -> tuple[np.ndarray, np.ndarray]:
@@ -99,10 +123,37 @@ class Completion:
         """
         for values in self.stuck:
             kept = kept & (y != values)
+        whole = y / self.unit
+        if np.isfinite(self.bounds).any():
+            whole, kept = self._unclipped(y, kept, left)
         if np.isfinite(self.cut):
-            fit = self._robust(y, kept, left)
-            kept = kept & (np.abs(y - fit) <= self.cut * self.spread)
-        return np.where(kept, y, self._fill(y, kept, left)), kept
+            fit = self._robust(whole, kept, left)
+            kept = kept & (np.abs(whole - fit) <= self.cut)
+        return np.where(kept, whole, self._fill(whole, kept, left)) * self.unit, kept
+
+    def _unclipped(
+        self, y: np.ndarray, kept: np.ndarray, left: int
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return values over ``unit``, what is expected beyond bounds for clipped ones; and kept.
+
+        Values on a bound that the rest of the spectrum puts far inside were not clipped.
+        """
+        (low, high), unit = self.bounds, self.unit
+        clipped = kept & ((y <= low) | (y >= high))
+        if not clipped.any():
+            return y / unit, kept
+        inner, limit = kept & ~clipped, y
+        y = y / unit
+        fit = self._fill(y, inner, left) * unit
+        clipped &= np.minimum(fit - low, high - fit) <= self.reach
+        if np.isfinite(self.cut):
+            kept = inner | clipped
+        limit, over = limit[clipped], np.broadcast_to(unit, y.shape)[clipped]
+        side = np.where((limit <= np.broadcast_to(low, y.shape)[clipped]), 1.0, -1.0)
+        for _ in range(EXPECTED):
+            y[clipped] = expected_beyond(fit[clipped], limit, side)[0] / over
+            fit = self._fill(y, kept, left) * unit
+        return y, kept
 
     def _robust(self, y: np.ndarray, kept: np.ndarray, left: int) -> np.ndarray:
         """Return the fit (row, col, P) of spectra whose residuals count only so far."""
@@ -111,8 +162,7 @@ class Completion:
         reach = SOFT * 8.0
         for step in range(STEPS):
             residual = np.where(kept, y - fit, 0.0)
-            most = reach * self.spread
-            bounded = np.clip(residual, -most, most) if step else residual
+            bounded = np.clip(residual, -reach, reach) if step else residual
             slope = np.mean((bounded == residual) & kept, axis=2, keepdims=True)
             move = project(bounded, self.directions, left) / np.maximum(slope, SMALLEST_SLOPE)
             fit = fit + project(move, across, left)
@@ -124,14 +174,19 @@ class Completion:
         D = self.directions
         across = np.ascontiguousarray(D.T)
         seen = project(np.where(kept, y - self.mean, 0.0), D, left)
-        holes = find_holes(kept, D)
-        z = seen.copy()
-        z[holes.where] = holes.solve(seen[holes.where], np.zeros(D.shape[1]), RIDGE)
+        holes, z = find_holes(kept, D), seen.copy()
+        ridge = np.full(D.shape[1], RIDGE)
+        z[holes.where] = holes.solve(seen[holes.where], np.zeros_like(ridge), ridge)
         return self.mean + project(z, across, left)
 
 
 def learn_completion(
-    block: Block, shape: tuple[int, int, int], *, outliers: bool, run: Run
+    block: Block,
+    shape: tuple[int, int, int],
+    *,
+    outliers: bool,
+    run: Run,
+    bounds: np.ndarray | None = None,
 ) -> Completion:
     """Learn the strong directions of a scene from some of its blocks, without its outliers.
 
@@ -145,21 +200,52 @@ def learn_completion(
         Whether there may be outliers; else only missing values are filled.
     run
         Parallel map.
+    bounds
+        (2, P) what values were clipped to, infinite for none; none by default.
     """
+    if bounds is None:
+        bounds = np.array([[-np.inf], [np.inf]]) * np.ones(shape[2])
     every = blocks(shape[:2])
     chosen = every[:: max(-(-len(every) // MOST_BLOCKS), 1)]
     stuck = _stuck(block, chosen, shape) if outliers else np.zeros((0, shape[2]))
-    parts = run(partial(_first_look, block, stuck, outliers), chosen)
-    found = replace(_directions(parts, shape[2], GROWTH[0]), stuck=stuck)
+    stuck = np.where((stuck <= bounds[0]) | (stuck >= bounds[1]), np.nan, stuck)
+    parts = run(partial(_whole_spectra, block, stuck), chosen)
+    whole = not outliers and sum(part[2] for part in parts) >= ENOUGH * shape[2]
+    spread = _spread(block, chosen) if outliers else np.zeros(shape[2])
+    unit = np.maximum(SOFTENED[0] * spread, 1.0)
+    if not whole:
+        parts = run(partial(_first_look, block, stuck, outliers, unit), chosen)
+    found = _directions(parts, shape[2], GROWTH[-1 if whole else 0])
+    found = replace(found, stuck=stuck, bounds=bounds, unit=unit)
     found = replace(found, cut=LARGEST_CUT if outliers else np.inf)
-    for most in GROWTH[1:]:
+    for most, soft in zip(GROWTH[1:], SOFTENED[1:], strict=True):
+        found = found.over(np.maximum(soft * spread, 1.0))
         sums = run(partial(_look_again, block, found), chosen)
         fresh = _directions([part[:3] for part in sums], shape[2], most)
         found = replace(found, directions=fresh.directions, mean=fresh.mean)
         if outliers:
             size = np.concatenate([part[3] for part in sums])
-            found = replace(_with_cut(found, size), spread=_usual([part[4] for part in sums]))
+            found = _with_cut(found, size)
+        if np.isfinite(bounds).any():
+            found = replace(found, reach=_reach([part[4] for part in sums]))
+    if np.isfinite(bounds).any():
+        told = run(partial(_told, block, found), chosen)
+        share = sum(part[0] for part in told) / max(sum(part[1] for part in told), 1)
+        found = replace(found, scale=found.scale / np.sqrt(max(share, SMALLEST_SLOPE)))
     return found
+
+
+def _spread(block: Block, chosen: list[Box]) -> np.ndarray:
+    """Return (P,) the spread of bands over the chosen blocks, which impulses hardly change."""
+    found = []
+    for box in chosen:
+        y, kept = block(*box.slices)
+        y = y if kept is None else np.where(kept, y, np.nan)
+        flat = y.reshape(-1, y.shape[2])
+        flat = flat[:: max(len(flat) // LOOKED_AT, 1)]
+        found.append(np.nanquantile(flat, (0.25, 0.75), axis=0))
+    low, high = np.nanmin(found, axis=0)[0], np.nanmax(found, axis=0)[1]
+    return np.nan_to_num(high - low)
 
 
 def _stuck(block: Block, chosen: list[Box], shape: tuple[int, int, int]) -> np.ndarray:
@@ -173,13 +259,24 @@ def _stuck(block: Block, chosen: list[Box], shape: tuple[int, int, int]) -> np.n
     return np.zeros((0, shape[2])) if repeats is None else repeats.beyond_chance()
 
 
+def _whole_spectra(block: Block, stuck: np.ndarray, box: Box) -> tuple[np.ndarray, np.ndarray, int]:
+    """Return Σ yyᵀ, Σ y and the number of a block's pixels that miss nothing."""
+    y, kept = block(*box.slices)
+    for values in stuck:
+        kept = (y != values) if kept is None else kept & (y != values)
+    flat = y.reshape(-1, y.shape[2])
+    flat = flat if kept is None else flat[kept.reshape(flat.shape).all(axis=1)]
+    return flat.T @ flat, flat.sum(axis=0), len(flat)
+
+
 def _first_look(
-    block: Block, stuck: np.ndarray, outliers: bool, box: Box
+    block: Block, stuck: np.ndarray, outliers: bool, unit: np.ndarray, box: Box
 ) -> tuple[np.ndarray, np.ndarray, int]:
     """Return Σ yyᵀ, Σ y and the pixels of a block, held to fences around their surroundings."""
     y, kept = block(*box.slices)
     for values in stuck:
         kept = (y != values) if kept is None else kept & (y != values)
+    y = y / unit
     if kept is not None:
         means = np.where(kept, y, 0).sum(axis=(0, 1)) / np.maximum(kept.sum(axis=(0, 1)), 1)
         y = np.where(kept, y, means)
@@ -195,23 +292,58 @@ def _first_look(
 def _look_again(
     block: Block, found: Completion, box: Box
 ) -> tuple[np.ndarray, np.ndarray, int, np.ndarray, np.ndarray]:
-    """Return the same of completed spectra, sizes of residuals of what is there, and their medians.
-
-    Sizes are over what is usual in their band; medians (P,) are in noise std.
-    """
+    """Return the same of completed spectra, residuals of what is there, and what is far inside."""
     y, kept = block(*box.slices)
     kept = np.ones(y.shape, dtype=bool) if kept is None else kept
     for values in found.stuck:
         kept = kept & (y != values)
-    fit = found._robust(y, kept, box.left) if np.isfinite(found.cut) else y
-    residual = np.abs(y - fit)
-    size = (residual / found.spread)[kept].astype(np.float32)
-    middle = np.median(np.where(kept, residual, 0.0), axis=(0, 1))
     whole, own = found.complete(y, kept, box.left)
+    far = _far_inside(y, kept, whole, found)
+    y, whole = y / found.unit, whole / found.unit
+    fit = found._robust(y, kept, box.left) if np.isfinite(found.cut) else y
+    size = np.abs(y - fit)[kept].astype(np.float32)
     noise = np.random.default_rng([13, box.top, box.left]).standard_normal(y.shape)
     outside = noise - (noise @ found.directions) @ found.directions.T
     flat = np.where(own, whole, whole + outside).reshape(-1, y.shape[2])
-    return flat.T @ flat, flat.sum(axis=0), len(flat), size, middle
+    return flat.T @ flat, flat.sum(axis=0), len(flat), size, far
+
+
+def _far_inside(
+    y: np.ndarray, kept: np.ndarray, whole: np.ndarray, found: Completion
+) -> np.ndarray:
+    """Return how many elements lie far inside the bounds, and how many of them are on a bound."""
+    low, high = found.bounds
+    on = (y <= low) | (y >= high)
+    fit = np.where(on, whole, y)
+    inside = (
+        kept
+        & (np.minimum(fit - low, high - fit) > FARTHEST)
+        & (np.isfinite(low) | np.isfinite(high))
+    )
+    return np.array([np.count_nonzero(inside), np.count_nonzero(inside & on)])
+
+
+def _reach(counts: list[np.ndarray]) -> float:
+    """Return how far inside noise is as likely as an impulse, from counts of `_far_inside`."""
+    far, on = np.sum(counts, axis=0)
+    # Impulses are one in a million as long as none are seen.
+    return float(np.clip(-ndtri((on + 1e-3) / (far + 1e3)), NEAREST, FARTHEST))
+
+
+def _told(block: Block, found: Completion, box: Box) -> tuple[float, int]:
+    """Return how many elements of a block tell as much as its kept ones do, and their number.
+
+    A clipped one tells 1 − v of one that was measured, v the variance of what is expected of it.
+    """
+    y, there = block(*box.slices)
+    there = np.ones(y.shape, dtype=bool) if there is None else there
+    whole, kept = found.complete(y, there, box.left)
+    low, high = found.bounds
+    clipped = kept & ((y <= low) | (y >= high))
+    fit = found._fill(whole / found.unit, np.ones_like(kept), box.left) * found.unit
+    side = np.where((y <= low)[clipped], 1.0, -1.0)
+    number = int(np.count_nonzero(kept))
+    return number - float(expected_beyond(fit[clipped], y[clipped], side)[1].sum()), number
 
 
 def _directions(
@@ -225,14 +357,10 @@ def _directions(
     floor = max(float(np.median(values)), 1.0)
     most = min(most, max(bands // 3, 1))
     j = int(np.clip(np.count_nonzero(values > (1 + STRONG) * floor), 1, most))
-    plain = np.inf, 1.0, np.zeros((0, bands)), np.ones(bands)
-    return Completion(vectors[:, ::-1][:, :j].copy(), mean, *plain)
-
-
-def _usual(medians: list[np.ndarray]) -> np.ndarray:
-    """Return (P,) what is left over in most pixels of most blocks; one where it may be noise."""
-    spread = np.median(medians, axis=0) / MEDIAN
-    return np.where(spread > BEYOND_NOISE, spread, 1.0)
+    none = np.zeros((0, bands)), np.full((2, bands), np.nan)
+    return Completion(
+        vectors[:, ::-1][:, :j].copy(), mean, np.inf, 1.0, *none, NEAREST, np.ones(bands)
+    )
 
 
 def _with_cut(found: Completion, size: np.ndarray) -> Completion:

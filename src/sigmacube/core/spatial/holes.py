@@ -1,8 +1,8 @@
 """Pixels with missing elements: what their kept bands say of the scene's directions.
 
 With Ω the kept bands of a pixel, A = BᵀΩB says how much of each direction was observed. With U the
-rows of B that are gone, A = I − UᵀU, so that a few missing bands are a small matrix:
-(cI − UᵀU)⁻¹ = (I + Uᵀ(cI − UUᵀ)⁻¹U) / c.
+rows of B that are gone, A = I − UᵀU, so that a few missing bands are a small matrix: with C
+diagonal, (C − UᵀU)⁻¹ = C⁻¹ + C⁻¹Uᵀ(I − UC⁻¹Uᵀ)⁻¹UC⁻¹.
 """
 
 from __future__ import annotations
@@ -27,11 +27,13 @@ class Few:
     rows: np.ndarray
     """(pixels, m, k) U, zero where padded."""
 
-    def solve(self, right: np.ndarray, c: float) -> np.ndarray:
-        """Return (cI − UᵀU)⁻¹ right (pixels, k)."""
-        beside = np.matmul(self.rows, right[:, :, None])
-        inner = np.linalg.solve(self._inner(c), beside)
-        return (right + self._back(inner)) / c
+    def solve(self, right: np.ndarray, c: np.ndarray) -> np.ndarray:
+        """Return (C − UᵀU)⁻¹ right (pixels, k), C diagonal (pixels, k)."""
+        alone = right / c
+        inner = np.matmul(self.rows / c[:, None], self.rows.transpose(0, 2, 1))
+        inner = np.eye(inner.shape[1]) - inner
+        beside = np.linalg.solve(inner, np.matmul(self.rows, alone[:, :, None]))
+        return np.asarray(alone + self._back(beside) / c)
 
     def unseen(self, z: np.ndarray) -> np.ndarray:
         """Return UᵀU z (pixels, k)."""
@@ -39,7 +41,8 @@ class Few:
 
     def diagonal(self, basis: np.ndarray, c: float) -> np.ndarray:
         """Return (pixels, P) the diagonal of B (cI − UᵀU)⁻¹ Bᵀ."""
-        inner, own = self._inner(c), np.sum(basis**2, axis=1)
+        inner, own = np.matmul(self.rows, self.rows.transpose(0, 2, 1)), np.sum(basis**2, axis=1)
+        inner = c * np.eye(inner.shape[1]) - inner
         out = np.empty((len(inner), len(basis)))
         per = max(MOST // (inner.shape[1] * len(basis)), 1)
         for start in range(0, len(inner), per):
@@ -52,9 +55,6 @@ class Few:
         """Return the pixels that have a new number (pixels,), −1 for none."""
         mine = number[self.index]
         return Few(mine[mine >= 0], self.rows[mine >= 0])
-
-    def _inner(self, c: float) -> np.ndarray:
-        return c * np.eye(self.rows.shape[1]) - np.matmul(self.rows, self.rows.transpose(0, 2, 1))
 
     def _back(self, inner: np.ndarray) -> np.ndarray:
         return np.matmul(self.rows.transpose(0, 2, 1), inner)[:, :, 0]
@@ -69,9 +69,9 @@ class Many:
     matrix: np.ndarray
     """(pixels, k, k) UᵀU."""
 
-    def solve(self, right: np.ndarray, c: float) -> np.ndarray:
-        """Return (cI − UᵀU)⁻¹ right (pixels, k)."""
-        left = c * np.eye(right.shape[1]) - self.matrix
+    def solve(self, right: np.ndarray, c: np.ndarray) -> np.ndarray:
+        """Return (C − UᵀU)⁻¹ right (pixels, k), C diagonal (pixels, k)."""
+        left = c[..., None] * np.eye(right.shape[1]) - self.matrix
         return np.asarray(np.linalg.solve(left, right[:, :, None])[:, :, 0])
 
     def unseen(self, z: np.ndarray) -> np.ndarray:
@@ -105,11 +105,12 @@ class Holes:
     share: np.ndarray
     """(row, col) mean of A's diagonal: how much of a pixel was observed."""
 
-    def solve(self, seen: np.ndarray, guess: np.ndarray, trust: float) -> np.ndarray:
-        """Return (A + δI)⁻¹ (BᵀΩy + δ guess) (pixels, k)."""
+    def solve(self, seen: np.ndarray, guess: np.ndarray, trust: np.ndarray) -> np.ndarray:
+        """Return (A + δ)⁻¹ (BᵀΩy + δ guess) (pixels, k), δ diagonal (k,) or (pixels, 1)."""
         right, out = seen + trust * guess, np.empty_like(seen)
+        c = np.broadcast_to(1 + trust, seen.shape)
         for group in self.groups:
-            out[group.index] = group.solve(right[group.index], 1 + trust)
+            out[group.index] = group.solve(right[group.index], c[group.index])
         return out
 
     def unseen(self, z: np.ndarray) -> np.ndarray:

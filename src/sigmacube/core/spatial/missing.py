@@ -31,6 +31,8 @@ HIDDEN = 12
 # Pixels of which less was seen are left to their surroundings; what else limits a direction.
 FEW = 0.2
 DELTA = 0.008
+# Pixels around one, to each side, whose noise is averaged.
+NEAR = 4
 
 
 def filled_power(share: np.ndarray) -> np.ndarray:
@@ -41,10 +43,11 @@ def filled_power(share: np.ndarray) -> np.ndarray:
     return share * np.square((1 + TRUST) / (share + TRUST))
 
 
-def start(seen: np.ndarray, holes: Holes) -> np.ndarray:
+def start(seen: np.ndarray, holes: Holes, power: np.ndarray) -> np.ndarray:
     """Return a first z (row, col, k): what the kept bands say, the rest from the surroundings.
 
-    Solves (A + δI) z = BᵀΩy + δ z̄ where elements are missing, z̄ the mean of pixels nearby.
+    Solves (A + δ) z = BᵀΩy + δ z̄ where elements are missing, z̄ the mean of pixels nearby. A
+    direction of much power (k,), in units of the noise, is told by little of it.
     """
     good = (holes.share > 0.5).astype(np.float64)
     scaled = seen * (good / np.maximum(holes.share, 0.5))[..., None]
@@ -57,16 +60,18 @@ def start(seen: np.ndarray, holes: Holes) -> np.ndarray:
         around[fresh] = mean[fresh] / weight[fresh][:, None]
         found |= fresh
     out = seen.copy()
-    out[holes.where] = holes.solve(seen[holes.where], around[holes.where], RIDGE)
+    out[holes.where] = holes.solve(
+        seen[holes.where], around[holes.where], np.minimum(RIDGE, 1 / np.maximum(power, 1.0))
+    )
     return out
 
 
-def imputed(block: Block, strong: np.ndarray) -> Block:
+def imputed(block: Block, strong: np.ndarray, power: np.ndarray) -> Block:
     """Return a block whose missing elements are a first guess plus noise, for the survey.
 
-    The guess is made by the strong directions (P, j) of the scene; inside them it carries the noise
-    of the kept bands, so noise is drawn outside of them only, and everywhere for pixels that were
-    hardly seen. The draw depends on where the block lies, and on nothing else.
+    The guess is made by the strong directions (P, j) of the scene, of power (j,); inside them it
+    carries the noise of the kept bands, so noise is drawn outside of them only, and everywhere for
+    pixels that were hardly seen. The draw depends on where the block lies, and on nothing else.
     """
 
     def complete(rows: slice, cols: slice) -> tuple[np.ndarray, None]:
@@ -74,7 +79,7 @@ def imputed(block: Block, strong: np.ndarray) -> Block:
         if kept is None or kept.all():
             return y, None
         holes = find_holes(kept, strong)
-        z = start(np.where(kept, y, 0.0) @ strong, holes)
+        z = start(np.where(kept, y, 0.0) @ strong, holes, power)
         rng = np.random.default_rng([11, rows.start, cols.start])
         noise = rng.standard_normal(y.shape)
         within = (noise @ strong) * (holes.share > 0.5)[..., None]
@@ -92,10 +97,16 @@ def filling_boxes(plan: Plan, need: Box) -> list[Box]:
 
 
 def filled(
-    seen: np.ndarray, holes: Holes, outer: Box, boxes: list[Box], plan: Plan, run: Run
+    seen: np.ndarray,
+    holes: Holes,
+    power: np.ndarray,
+    outer: Box,
+    boxes: list[Box],
+    plan: Plan,
+    run: Run,
 ) -> np.ndarray:
-    """Return z (rows, cols, k) on the first box, from BᵀΩy on ``outer``."""
-    z = np.ascontiguousarray(start(seen, holes)[boxes[-1].within(outer)])
+    """Return z (rows, cols, k) on the first box, from BᵀΩy on ``outer`` and power (k,)."""
+    z = np.ascontiguousarray(start(seen, holes, power)[boxes[-1].within(outer)])
     for box, inner in zip(boxes[:0:-1], boxes[-2::-1], strict=True):
         pilot, _ = first_round(z, box, inner, plan, run)
         part = holes.part(inner.within(outer))
@@ -106,10 +117,16 @@ def filled(
 def fill(holes: Holes, seen: np.ndarray, estimate: np.ndarray) -> np.ndarray:
     """Return z = BᵀΩy + (I − A) z̃ (row, col, k) from BᵀΩy and the estimate ẑ so far.
 
-    z̃ = (A + δI)⁻¹ (BᵀΩy + δẑ): what the kept bands say themselves counts as well.
+    z̃ = (A + δI)⁻¹ (BᵀΩy + δẑ): what the kept bands say themselves counts as well, and counts for
+    more where they show that the estimate is off: 1/δ is the variance of its error.
     """
     out, where = seen.copy(), holes.where
-    best = holes.solve(seen[where], estimate[where].astype(np.float64), TRUST)
+    own, guess = seen[where], estimate[where].astype(np.float64)
+    off = own - guess + holes.unseen(guess)
+    power = np.einsum("pk,pk->p", off, off) / own.shape[1]
+    share = np.maximum(holes.share[where], FEW)
+    trust = 1 / (1 / TRUST + np.maximum(power - share, 0) / share**2)
+    best = holes.solve(own, guess, trust[:, None])
     out[where] += holes.unseen(best)
     return out
 
@@ -117,8 +134,9 @@ def fill(holes: Holes, seen: np.ndarray, estimate: np.ndarray) -> np.ndarray:
 def less_seen(views: list[View], box: Box, share: np.ndarray, factor: float) -> list[View]:
     """Return the views with larger weights where little was observed.
 
-    With α the share of the pixel that was observed, a claimed error q becomes q / (1 − (1 − α) q),
-    times factor^((1 − α)⁴), and all errors of a window grow by one over its mean share.
+    With α the share of the pixel that was observed, over the mean of its window, a claimed error q
+    becomes q / (1 − (1 − α) q), times factor^((1 − α)⁴). That the surroundings are noisier as well
+    is for `band_growth`.
     """
     return [_less(view, box, share, factor) for view in views]
 
@@ -127,25 +145,53 @@ def _less(view: View, box: Box, share: np.ndarray, factor: float) -> View:
     r, c = view.side
     at = view.corner - (box.top, box.left)
     windows = np.lib.stride_tricks.sliding_window_view(share, (r, c))[at[:, 0], at[:, 1]]
+    mean = np.maximum(windows.mean(axis=(1, 2), keepdims=True), 0.01)
+    windows = np.minimum(windows / mean, 1.0)
     kept, _ = shares(view)
     less = kept / np.maximum(1 - (1 - windows)[:, None] * kept, 0.15)
     growth = less.sum(axis=1) / np.maximum(kept.sum(axis=1), 1e-9) * factor ** (1 - windows) ** 4
     growth = np.where(windows < 1, np.maximum(growth, 1), 1)  # exactly one where nothing is missing
-    growth = growth / np.maximum(windows.mean(axis=(1, 2), keepdims=True), 0.1)
     return replace(view, weight=(view.weight * growth).astype(np.float32))
 
 
-def band_growth(holes: Holes, basis: np.ndarray) -> np.ndarray:
-    """Return (row, col, P) how much larger the variance of a band is where others miss as well.
+def band_growth(holes: Holes, basis: np.ndarray, core: tuple[slice, slice]) -> np.ndarray:
+    """Return (row, col, P) on ``core`` how much larger a band's variance is by what is missing.
 
-    b_v (A + δI)⁻¹ b_vᵀ (1 + δ) / c_v: bands that were kept do not see all directions equally. One
-    for pixels without holes and for those that were not seen at all.
+    The noise of a pixel's coefficients is A⁻¹, along a band b_v (A + δI)⁻¹ b_vᵀ (1 + δ) / c_v times
+    that of a whole pixel; a window averages the noise of the pixels around that miss elements. One
+    for whole pixels; those that were hardly seen are left to others and do not count.
     """
-    growth = np.ones((*holes.where.shape, len(basis)), dtype=np.float32)
+    rows, cols = (slice(max(s.start - NEAR, 0), min(s.stop + NEAR, n))
+                  for s, n in zip(core, holes.where.shape, strict=True))  # fmt: skip
+    part = holes.part((rows, cols))
+    growth = np.ones((*part.where.shape, len(basis)))
+    growth[part.where] = _growth_of(part, basis)
+    counts = np.where(part.where & (part.share > FEW), 1.0, 0.0)
+    growth *= counts[..., None]
+    inside = [(s.start - wide.start, s.stop - wide.start) for s, wide in
+              zip(core, (rows, cols), strict=True)]  # fmt: skip
+    for axis, span in enumerate(inside):
+        growth, counts = (_around(values, axis, span) for values in (growth, counts))
+    growth = (growth + 1e-9) / (counts + 1e-9)[..., None]
+    return np.where(holes.where[core][..., None], growth, 1.0).astype(np.float32)
+
+
+def _growth_of(holes: Holes, basis: np.ndarray) -> np.ndarray:
+    """Return (pixels, P) the growth of pixels with holes by themselves; one for those not seen."""
     share = np.maximum(np.sum(basis**2, axis=1), 1e-12)
     rows = holes.diagonal(basis, DELTA) * (1 + DELTA) / share
-    growth[holes.where] = np.where(holes.share[holes.where][:, None] > FEW, rows, 1.0)
-    return growth
+    return np.where(holes.share[holes.where][:, None] > FEW, rows, 1.0)
+
+
+def _around(values: np.ndarray, axis: int, span: tuple[int, int]) -> np.ndarray:
+    """Return the sum over NEAR neighbours to each side, on a span of an axis, in one order."""
+    length = values.shape[axis]
+    total = np.zeros((*values.shape[:axis], span[1] - span[0], *values.shape[axis + 1 :]))
+    moved, added = np.moveaxis(values, axis, 0), np.moveaxis(total, axis, 0)
+    for shift in range(-NEAR, NEAR + 1):
+        low, high = max(span[0] + shift, 0), min(span[1] + shift, length)
+        added[low - shift - span[0] : high - shift - span[0]] += moved[low:high]
+    return total
 
 
 def hidden_lines(z: np.ndarray, plan: Plan, run: Run) -> tuple[Smoothed, np.ndarray, np.ndarray]:
@@ -158,6 +204,6 @@ def hidden_lines(z: np.ndarray, plan: Plan, run: Run) -> tuple[Smoothed, np.ndar
     all_of_it = Many(np.arange(number), np.broadcast_to(np.eye(k), (number, k, k)))
     box = Box(0, rows, 0, cols)
     holes = Holes(where, [all_of_it], share)
-    data = filled(np.where(where[..., None], 0.0, z), holes, box, filling_boxes(plan, box), plan,
-                  run)  # fmt: skip
+    data = filled(np.where(where[..., None], 0.0, z), holes, np.ones(k), box,
+                  filling_boxes(plan, box), plan, run)  # fmt: skip
     return second_round(data, box, box, plan, run), share, where

@@ -26,23 +26,24 @@ LEAST_POWER = 1e-3
 def noise_power(
     block: Block,
     shape: tuple[int, int, int],
-    total: np.ndarray,
-    count: float,
+    signal: np.ndarray,
     sizes: tuple[Windows, ...],
     run: Run,
 ) -> tuple[np.ndarray, ...]:
     """Return N(f) (rows, cols) for every size of window, mean one.
 
-    The weakest half of the scene's spectral directions (48 at most) is noise; the mean power of
-    their cosine coefficients over tiles and directions is N(f). Where its scatter is no more than
-    sampling gives, noise is white and N is one.
+    What lies outside the directions of the signal (P, k) is noise; the mean power of cosine
+    coefficients over tiles and 48 directions at most is N(f). They are drawn at random: the weakest
+    of the scene are the weakest because little of their noise happens to lie at the frequencies
+    that have most of it. Where the scatter of N is no more than sampling gives, noise is white and
+    N is one.
     """
     flat = tuple(np.ones(windows.side) for windows in sizes)
-    values, vectors = np.linalg.eigh(total)
-    weak = vectors[:, : min(shape[2] // 2, MOST_DIRECTIONS)]
-    weak = weak[:, values[: weak.shape[1]] < 1.5 * count]
-    if weak.shape[1] < FEWEST_DIRECTIONS or min(shape[:2]) < 2:
+    free = shape[2] - signal.shape[1]
+    if free < FEWEST_DIRECTIONS or min(shape[:2]) < 2:
         return flat
+    drawn = np.random.default_rng(3).standard_normal((shape[2], min(free, MOST_DIRECTIONS)))
+    weak = np.linalg.qr(drawn - signal @ (signal.T @ drawn))[0]
     every = blocks(shape[:2])
     chosen = every[:: max(-(-len(every) // MOST_BLOCKS), 1)]
     sides = [windows.side for windows in sizes]

@@ -132,19 +132,20 @@ def _finish(
     estimate = _bands(coefficients, model, core)
     _give_back(estimate, f_out, y, kept, z, basis)
     loading = (coefficients * np.sqrt(model.strength)) * np.sqrt(1 - f_out)[..., None]
-    beyond = np.einsum("yxk,yxk->yx", loading, loading) + f_out
+    alien = f_out + model.faint * (1 - f_out)
+    beyond = np.einsum("yxk,yxk->yx", loading, loading) + alien
     own, share = np.minimum(f_in + doubted + alone * (1 - f_in), 1), model.band_share
     seen = basis * np.sqrt(gain)
     variance = variance_along(views, core, seen, seen, run, [(own, share), (beyond, 1 - share)])
     np.maximum(variance, np.float32(1e-12), out=variance)
     growth = None
     if data.holes is not None:
-        growth = np.maximum(band_growth(data.holes.part(core.within(data.box)), basis), 1)
+        growth = np.maximum(band_growth(data.holes, basis, core.within(data.box)), 1)
         variance *= growth
     restored = lines(y, estimate, kept)
     at = tuple(restored.T)
     estimate[at], variance[at] = y[at], 1.0
-    errors = SpatialErrors(core, basis, gain, views, loading, own, f_out, restored)
+    errors = SpatialErrors(core, basis, gain, views, loading, own, alien, restored)
     listed = [(int(r) + core.top, int(c) + core.left) for r, c in np.argwhere(odd)]
     return SpatialPart(estimate, variance, *windows, listed, errors, growth)
 
@@ -217,7 +218,8 @@ def _coefficients(block: Block, model: SpatialModel, plan: Plan, wide: Box, run:
         z = np.ascontiguousarray(seen[inner])
         return _Data(need, z, None, _outside(y[inner], z, None, model, need))
     holes = find_holes(kept, model.basis)
-    z = filled(seen, holes, outer, boxes, plan, run)
+    pixels = model.shape[0] * model.shape[1]
+    z = filled(seen, holes, 1 / (model.strength * pixels), outer, boxes, plan, run)
     outside = _outside(y[inner], z, kept[inner], model, need)
     return _Data(need, z, holes.part(inner), outside)
 

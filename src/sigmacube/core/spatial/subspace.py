@@ -19,6 +19,7 @@ from sigmacube.core.spatial.smoothing import Run
 __all__ = [
     "SEGMENT",
     "blocks",
+    "faint",
     "gram",
     "principal",
     "project",
@@ -37,6 +38,11 @@ STARTS = 3
 # The least signal of a direction that only some tile has, in units of the noise of a pixel.
 LEAST = 0.02
 SMALL_TILE = 5
+# Weakest directions whose law is continued to those that cannot be seen.
+WEAKEST = 8
+# The signal, over the least that can be seen, that surely would be; more where strengths keep to
+# the law: directions that are many and close hide some of each other.
+SURELY, EVEN = (1.3, 3.2), 0.15
 
 
 def blocks(shape: tuple[int, int]) -> list[Box]:
@@ -185,8 +191,8 @@ def _tile_edge(n: int, bands: int, shape: tuple[int, int, int]) -> float:
 
 def strengths(
     basis: np.ndarray, total: np.ndarray, count: float
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    r"""Return B with its axes by falling strength, g_i / λ_i, and the noise of each direction.
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
+    r"""Return B with its axes by falling strength, g_i / λ_i, the noise of each, faint signal.
 
     In units of the noise, β = P/M: a direction of strength x is observed at λ/M = x² + 1 + β +
     β/x². It errs by g = (1 + x²)/(x² + β) times its leverage; and, chosen by the data, it carries
@@ -208,7 +214,40 @@ def strengths(
     carried = np.where(above, values / pixels - x2 * cos2 - 1, 2 * beta)
     noise = 1 + np.clip(carried, 0, 0.2) / np.where(above, 1 + x2, 1.0)
     power = np.where(above, x2, np.maximum(excess, LEAST))
-    return basis, gain / (power * pixels), noise
+    return basis, gain / (power * pixels), noise, faint(x2[above], len(total), math.sqrt(beta))
+
+
+def faint(strengths: np.ndarray, bands: int, least: float) -> float:
+    """Return the signal per pixel along all directions that are too faint to be seen.
+
+    Strengths of real scenes fall like a power of their number, and go on below the noise: the law
+    of the weakest that are seen is continued to the last band. Where by that law more should have
+    been seen, the scene has no more.
+
+    Parameters
+    ----------
+    strengths
+        Signal of the directions that are seen, in units of the noise, strongest first.
+    least
+        The weakest signal that can be seen.
+
+    Examples
+    --------
+    >>> law = 100 * np.arange(1, 60) ** -2.0
+    >>> round(faint(law[:20], 59, 0.25), 2), float(round(law[20:].sum(), 2))
+    (3.2, 3.2)
+    >>> faint(law[:5], 59, 0.25)
+    0.0
+    """
+    k = len(strengths)
+    if k < WEAKEST // 2 or k >= bands:
+        return 0.0
+    number = np.arange(1, bands + 1)
+    last = slice(max(k - WEAKEST, 0), k)
+    slope, level = np.polyfit(np.log(number[last]), np.log(strengths[last]), 1)
+    law = np.exp(level + slope * np.log(number))
+    even = np.std(np.log(strengths[last] / law[last])) < EVEN
+    return 0.0 if law[k] > SURELY[int(even)] * least else float(law[k:].sum())
 
 
 def lost_outside(y: np.ndarray, basis: np.ndarray, values: np.ndarray) -> tuple[float, float]:

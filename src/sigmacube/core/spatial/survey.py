@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
+from sigmacube.core.rank import noise_edge
 from sigmacube.core.spatial.geometry import Block, Box, Windows, window_sizes
 from sigmacube.core.spatial.missing import imputed
 from sigmacube.core.spatial.noise_in_space import colour, coloured_edge, noise_power
@@ -30,6 +31,9 @@ PATCHES = 4
 WHOLE = 22_000
 # The largest singular values of coloured noise are not only larger, they scatter more.
 WIDER = 1.3
+# Directions err by the noise at the signal's own, lowest frequencies, over what N shows of it: most
+# of that lies in directions that are taken for signal.
+LOWEST = 1.4
 GOLDEN = 0.6180339887498949
 
 
@@ -67,6 +71,8 @@ class SpatialModel:
     """Whether the scene has missing elements anywhere."""
     hole_factor: float
     """What the variance of a pixel that was not observed at all is multiplied by."""
+    faint: float
+    """Signal of a pixel along each direction outside B, too faint to be seen."""
     whole: Whole | None = None
     """The run over the whole scene, if there was one: what a region of all of it need not repeat.
     It is not part of the arrays."""
@@ -103,6 +109,7 @@ class SpatialModel:
             risk=RiskTable(*(np.asarray(arrays[f"risk_{f.name}"]) for f in fields(RiskTable))),
             missing=bool(arrays["missing"]),
             hole_factor=float(arrays["hole_factor"]),
+            faint=float(arrays["faint"]),
             basis=np.asarray(arrays["basis"]),
             strength=np.asarray(arrays["strength"]),
             edges=np.asarray(arrays["edges"]),
@@ -146,15 +153,14 @@ def survey(
     missing = share < 1 or count < shape[0] * shape[1]
     filling = strong(total, count) if directions is None else directions
     if missing:
-        block, total, filling = _completed(block, shape, filling, run)
+        block, total, filling = _completed(block, shape, filling, total, count, run)
+    basis = rare(block, shape, principal(total, count), run)
     powers = tuple(np.ones(w.side) for w in sizes)
     if not white_in_space:
-        powers = noise_power(block, shape, total, count, sizes, run)
-    tint = colour(powers[0])
-    basis = principal(total, count, tint)
-    rise = coloured_edge(powers[0], shape[2]) / coloured_edge(np.ones_like(powers[0]), shape[2])
-    basis = rare(block, shape, basis, run, 1 + WIDER * (rise - 1))
-    basis, strength, noise = strengths(basis, total, count)
+        powers = noise_power(block, shape, basis, sizes, run)
+    if np.any(powers[0] != 1):
+        basis = _above(block, shape, total, count, powers[0], run)
+    basis, strength, noise, unseen = strengths(basis, total, count)
     if missing:
         seen = np.sum((filling.T @ basis) ** 2, axis=0)
         noise = noise * (1 + (1 / max(share, 0.5) - 1) * seen)
@@ -172,19 +178,39 @@ def survey(
         shape=shape,
         windows=windows,
         basis=basis,
-        strength=strength * powers[0].flat[0],
+        strength=strength * (LOWEST * powers[0].flat[0] if np.any(powers[0] != 1) else 1.0),
         noise_power=powers,
         edges=edges,
         risk=risk,
         residual_scale=ordinary(trials, risk),
         missing=missing,
         hole_factor=hole,
+        faint=unseen / max(shape[2] - basis.shape[1], 1),
         whole=whole,
     )
 
 
+def _above(
+    block: Block,
+    shape: tuple[int, int, int],
+    total: np.ndarray,
+    count: float,
+    power: np.ndarray,
+    run: Run,
+) -> np.ndarray:
+    """Return the directions (P, k) above the edge of noise of some power over frequencies."""
+    rise = coloured_edge(power, shape[2]) / noise_edge(power.size, shape[2])
+    basis = principal(total, count, colour(power))
+    return rare(block, shape, basis, run, 1 + WIDER * (rise - 1))
+
+
 def _completed(
-    block: Block, shape: tuple[int, int, int], directions: np.ndarray, run: Run
+    block: Block,
+    shape: tuple[int, int, int],
+    directions: np.ndarray,
+    total: np.ndarray,
+    count: float,
+    run: Run,
 ) -> tuple[Block, np.ndarray, np.ndarray]:
     """Return the scene with missing elements imputed, the sum of y yᵀ of it, and strong directions.
 
@@ -192,9 +218,11 @@ def _completed(
     are replaced by those of imputed data.
     """
     for _ in range(2):
-        total, count, _ = gram(imputed(block, directions), shape, run)
+        power = np.einsum("pk,pq,qk->k", directions, total, directions) / count
+        total, count, _ = gram(imputed(block, directions, power), shape, run)
         directions = strong(total, count)
-    return imputed(block, directions), total, directions
+    power = np.einsum("pk,pq,qk->k", directions, total, directions) / count
+    return imputed(block, directions, power), total, directions
 
 
 def _lost(
