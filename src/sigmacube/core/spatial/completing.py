@@ -22,6 +22,7 @@ from sigmacube.core.lowrank.solvers.m_estimate import density_at
 from sigmacube.core.lowrank.solvers.repeated import Repeats
 from sigmacube.core.lowrank.solvers.robust import even_odds_cut
 from sigmacube.core.spatial.geometry import Block, Box
+from sigmacube.core.spatial.holes import find_holes
 from sigmacube.core.spatial.smoothing import Run
 from sigmacube.core.spatial.subspace import blocks, project
 
@@ -175,13 +176,9 @@ class Completion:
         D = self.directions
         across = np.ascontiguousarray(D.T)
         seen = project(np.where(kept, y - self.mean, 0.0), D, left)
-        where = ~kept.all(axis=2)
-        gone = (~kept[where]).astype(np.float64)
-        j = D.shape[1]
-        pairs = (D[:, :, None] * D[:, None, :]).reshape(len(D), j * j)
-        matrix = (1 + RIDGE) * np.eye(j) - (gone @ pairs).reshape(-1, j, j)
-        z = seen.copy()
-        z[where] = np.linalg.solve(matrix, seen[where][:, :, None])[:, :, 0]
+        holes, z = find_holes(kept, D), seen.copy()
+        ridge = np.full(D.shape[1], RIDGE)
+        z[holes.where] = holes.solve(seen[holes.where], np.zeros_like(ridge), ridge)
         return self.mean + project(z, across, left)
 
 
