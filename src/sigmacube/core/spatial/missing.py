@@ -6,17 +6,18 @@ the windows are z = BᵀΩy + (I − A) z̃, with z̃ the best guess so far (exp
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from scipy.ndimage import uniform_filter
 
 from sigmacube.core.spatial.geometry import Block, Box, covering_box
+from sigmacube.core.spatial.holes import Holes, Many, find_holes
 from sigmacube.core.spatial.smoothing import Plan, Run, Smoothed, first_round, second_round
 from sigmacube.core.spatial.views import View, shares
 
-__all__ = ["HALO", "Holes", "band_growth", "filled", "filled_power", "filling_boxes",
-           "find_holes", "hidden_lines", "imputed", "less_seen"]  # fmt: skip
+__all__ = ["HALO", "band_growth", "filled", "filled_power", "filling_boxes", "hidden_lines",
+           "imputed", "less_seen"]  # fmt: skip
 
 # Sides of the surroundings that a first guess is taken from, the smallest first.
 AROUND = (5, 21)
@@ -34,64 +35,12 @@ DELTA = 0.008
 NEAR = 4
 
 
-@dataclass(frozen=True, eq=False)
-class Holes:
-    """Pixels with missing elements in a part of the scene."""
-
-    where: np.ndarray
-    """(row, col) bool."""
-    unseen: np.ndarray
-    """(pixels, k, k) I − A of those pixels."""
-    share: np.ndarray
-    """(row, col) mean of A's diagonal: how much of a pixel was observed."""
-
-    def fill(self, seen: np.ndarray, estimate: np.ndarray) -> np.ndarray:
-        """Return z = BᵀΩy + (I − A) z̃ (row, col, k) from BᵀΩy and the estimate ẑ so far.
-
-        z̃ = (A + δI)⁻¹ (BᵀΩy + δẑ): what the kept bands say themselves counts as well, and counts
-        for more where they show that the estimate is off: 1/δ is the variance of its error.
-        """
-        out = seen.copy()
-        own, guess = seen[self.where], estimate[self.where].astype(np.float64)
-        off = own - guess + np.matmul(self.unseen, guess[:, :, None])[:, :, 0]
-        power = np.einsum("pk,pk->p", off, off) / own.shape[1]
-        share = np.maximum(self.share[self.where], FEW)
-        trust = 1 / (1 / TRUST + np.maximum(power - share, 0) / share**2)
-        best = self.solve(own, guess, trust[:, None])
-        out[self.where] += np.matmul(self.unseen, best[:, :, None])[:, :, 0]
-        return out
-
-    def solve(self, seen: np.ndarray, guess: np.ndarray, trust: np.ndarray) -> np.ndarray:
-        """Return (A + δ)⁻¹ (BᵀΩy + δ guess) (pixels, k), δ diagonal (k,) or (pixels, 1)."""
-        left = (1 + trust[..., None]) * np.eye(seen.shape[1]) - self.unseen
-        return np.linalg.solve(left, (seen + trust * guess)[:, :, None])[:, :, 0]
-
-    def part(self, inside: tuple[slice, slice]) -> Holes:
-        """Return the holes of some rows and columns."""
-        number = np.full(self.where.shape, -1)
-        number[self.where] = np.arange(len(self.unseen))
-        mine = number[inside]
-        return Holes(self.where[inside], self.unseen[mine[mine >= 0]], self.share[inside])
-
-
 def filled_power(share: np.ndarray) -> np.ndarray:
     """Return the mean square of z − ẑ per direction where a share α of a pixel was observed.
 
-    The residual BᵀΩ(y − ẑBᵀ) has α, and z̃ in `Holes.fill` takes it (1 + δ)/(α + δ) times.
+    The residual BᵀΩ(y − ẑBᵀ) has α, and z̃ in `fill` takes it (1 + δ)/(α + δ) times.
     """
     return share * np.square((1 + TRUST) / (share + TRUST))
-
-
-def find_holes(kept: np.ndarray, basis: np.ndarray) -> Holes:
-    """Return which pixels miss elements, and what part of their directions is unseen."""
-    where = ~kept.all(axis=2)
-    gone = (~kept[where]).astype(np.float64)
-    k = basis.shape[1]
-    pairs = (basis[:, :, None] * basis[:, None, :]).reshape(len(basis), k * k)
-    unseen = (gone @ pairs).reshape(-1, k, k)
-    share = np.ones(where.shape)
-    share[where] = np.clip(1 - np.trace(unseen, axis1=1, axis2=2) / k, 0, 1)
-    return Holes(np.asarray(where), unseen, share)
 
 
 def start(seen: np.ndarray, holes: Holes, power: np.ndarray) -> np.ndarray:
@@ -161,8 +110,25 @@ def filled(
     for box, inner in zip(boxes[:0:-1], boxes[-2::-1], strict=True):
         pilot, _ = first_round(z, box, inner, plan, run)
         part = holes.part(inner.within(outer))
-        z = part.fill(np.ascontiguousarray(seen[inner.within(outer)]), pilot)
+        z = fill(part, np.ascontiguousarray(seen[inner.within(outer)]), pilot)
     return z
+
+
+def fill(holes: Holes, seen: np.ndarray, estimate: np.ndarray) -> np.ndarray:
+    """Return z = BᵀΩy + (I − A) z̃ (row, col, k) from BᵀΩy and the estimate ẑ so far.
+
+    z̃ = (A + δI)⁻¹ (BᵀΩy + δẑ): what the kept bands say themselves counts as well, and counts for
+    more where they show that the estimate is off: 1/δ is the variance of its error.
+    """
+    out, where = seen.copy(), holes.where
+    own, guess = seen[where], estimate[where].astype(np.float64)
+    off = own - guess + holes.unseen(guess)
+    power = np.einsum("pk,pk->p", off, off) / own.shape[1]
+    share = np.maximum(holes.share[where], FEW)
+    trust = 1 / (1 / TRUST + np.maximum(power - share, 0) / share**2)
+    best = holes.solve(own, guess, trust[:, None])
+    out[where] += holes.unseen(best)
+    return out
 
 
 def less_seen(views: list[View], box: Box, share: np.ndarray, factor: float) -> list[View]:
@@ -212,16 +178,9 @@ def band_growth(holes: Holes, basis: np.ndarray, core: tuple[slice, slice]) -> n
 
 def _growth_of(holes: Holes, basis: np.ndarray) -> np.ndarray:
     """Return (pixels, P) the growth of pixels with holes by themselves; one for those not seen."""
-    rows = np.ones((len(holes.unseen), len(basis)))
-    seen = np.flatnonzero(holes.share[holes.where] > FEW)
     share = np.maximum(np.sum(basis**2, axis=1), 1e-12)
-    eye = np.eye(basis.shape[1])
-    for start_ in range(0, len(seen), 256):
-        mine = seen[start_ : start_ + 256]
-        piece = np.linalg.inv((1 + DELTA) * eye - holes.unseen[mine])
-        along = np.einsum("pvk,vk->pv", np.matmul(basis, piece), basis)
-        rows[mine] = along * (1 + DELTA) / share
-    return rows
+    rows = holes.diagonal(basis, DELTA) * (1 + DELTA) / share
+    return np.where(holes.share[holes.where][:, None] > FEW, rows, 1.0)
 
 
 def _around(values: np.ndarray, axis: int, span: tuple[int, int]) -> np.ndarray:
@@ -231,6 +190,8 @@ def _around(values: np.ndarray, axis: int, span: tuple[int, int]) -> np.ndarray:
     moved, added = np.moveaxis(values, axis, 0), np.moveaxis(total, axis, 0)
     for shift in range(-NEAR, NEAR + 1):
         low, high = max(span[0] + shift, 0), min(span[1] + shift, length)
+        if low >= high:
+            continue
         added[low - shift - span[0] : high - shift - span[0]] += moved[low:high]
     return total
 
@@ -241,9 +202,10 @@ def hidden_lines(z: np.ndarray, plan: Plan, run: Run) -> tuple[Smoothed, np.ndar
     where = np.zeros((rows, cols), dtype=bool)
     where[:, HIDDEN // 2 :: HIDDEN] = True
     share = np.where(where, 0.0, 1.0)
-    unseen = np.broadcast_to(np.eye(k), (int(where.sum()), k, k))
+    number = int(where.sum())
+    all_of_it = Many(np.arange(number), np.broadcast_to(np.eye(k), (number, k, k)))
     box = Box(0, rows, 0, cols)
-    holes = Holes(where, unseen, share)
+    holes = Holes(where, [all_of_it], share)
     data = filled(np.where(where[..., None], 0.0, z), holes, np.ones(k), box,
                   filling_boxes(plan, box), plan, run)  # fmt: skip
     return second_round(data, box, box, plan, run), share, where

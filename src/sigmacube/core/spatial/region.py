@@ -9,14 +9,13 @@ import numpy as np
 from sigmacube.core.spatial.errors import SpatialErrors
 from sigmacube.core.spatial.fit import cut
 from sigmacube.core.spatial.geometry import Block, Box, covering_box, grow
+from sigmacube.core.spatial.holes import Holes, find_holes
 from sigmacube.core.spatial.missing import (
     HALO,
-    Holes,
     band_growth,
     filled,
     filled_power,
     filling_boxes,
-    find_holes,
     less_seen,
 )
 from sigmacube.core.spatial.smoothing import Plan, Run, Smoothed, second_round
