@@ -42,7 +42,7 @@ SMALL_TILE = 5
 WEAKEST = 8
 # The signal, over the least that can be seen, that surely would be; more where strengths keep to
 # the law: directions that are many and close hide some of each other.
-SURELY, EVEN = (1.3, 3.2), 0.15
+SURELY, EVEN = (1.0, 3.2), 0.15
 
 
 def blocks(shape: tuple[int, int]) -> list[Box]:
