@@ -703,7 +703,7 @@ class TestHelpfulness:
         assert found in done.output
 
     def test_calibrate(self, tmp_path):
-        truth = sc.synthetic.scene((44, 50, 40), endmembers=3, rng=1)
+        truth = sc.synthetic.scene((30, 34, 24), endmembers=3, rng=1)
         noisy = sc.synthetic.add_noise(truth, 0.03, rng=2).values
         np.save(tmp_path / "x.npy", noisy)
         words = ["denoise", str(tmp_path / "x.npy"), str(tmp_path / "y.nc"), "--noise", "0.02"]

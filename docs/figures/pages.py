@@ -60,7 +60,7 @@ def make(folder: Path) -> None:
 
 def report(browser: Any, folder: Path, narrow: Path | None) -> None:
     """Picture the upper part of the report."""
-    for width, height, out in windows("report", (1080, 1165), narrow):
+    for width, height, out in windows("report", (1080, 1330), narrow):
         page = browser.new_page(viewport={"width": width, "height": height})
         page.goto((folder / "report.html").as_uri())
         save(page.screenshot(), out)

@@ -10,7 +10,7 @@ import numpy as np
 from scipy.special import ndtr
 
 from sigmacube.core.levels import LEVELS, half_width
-from sigmacube.noise.caveats import CLIPPED, FEW_BANDS, WILD
+from sigmacube.noise.caveats import ALIKE, CLIPPED, FEW_BANDS, WILD
 
 __all__ = ["GOOD_50", "GOOD_95", "Fault", "is_beyond_scaling", "judge", "predicted"]
 
@@ -134,6 +134,19 @@ def _known(facts: Mapping[str, Any]) -> Iterator[Fault]:
             f"but values are rounded to steps of {known['step_over_noise']:.2g} times the noise, "
             "and what rounding does is not noise",
             "",
+        )
+    yield from _known_of_noise(facts)
+
+
+def _known_of_noise(facts: Mapping[str, Any]) -> Iterator[Fault]:
+    """Yield what the survey found about the noise."""
+    known = facts["known"]
+    alike = (*known.get("band_correlation", ()), 0.0, 0.0)[1]
+    if known.get("prior") == "spatial" and alike >= ALIKE:
+        yield Fault(
+            f"but the noise of neighbouring bands is almost the same (correlation {alike:.2f}), so "
+            "most of it lies where the signal does",
+            "Give the noise where it is known",
         )
     if known.get("kept_noise"):
         yield Fault(

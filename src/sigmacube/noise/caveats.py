@@ -12,13 +12,13 @@ from typing import Any
 
 from sigmacube.core.card import count_of
 
-__all__ = ["CLIPPED", "COARSE", "FEW_BANDS", "WILD", "caveats"]
+__all__ = ["ALIKE", "CLIPPED", "COARSE", "FEW_BANDS", "WILD", "caveats"]
 
 # From which on the user is told: share of values on the bounds of their band, step of quantisation
 # over the noise, bands, share of values far outside the noise, correlation of neighbouring pixels.
 CLIPPED, COARSE, FEW_BANDS, WILD, CORRELATED = 0.005, 1.5, 8, 0.001, 0.05
 # Correlation of neighbouring bands from which on little of the noise shows outside the signal.
-ALIKE = 0.85
+ALIKE = 0.7
 
 
 def caveats(facts: Mapping[str, Any]) -> list[str]:

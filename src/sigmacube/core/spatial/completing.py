@@ -46,6 +46,8 @@ SOFTENED = (0.3, 0.1, 0.03, 0.01, 0.01, 0.01, 0.01)
 ENOUGH = 4
 # Pixels that are looked at for values that repeat.
 MOST_PIXELS = 20_000
+# A value that most of a band has is what it measured.
+MOSTLY = 0.5
 # Pixels of a block that its spread is taken from.
 LOOKED_AT = 2_000
 # Values on a bound, by how much the rest of the spectrum puts them inside at most to count as
@@ -255,8 +257,13 @@ def _stuck(block: Block, chosen: list[Box], shape: tuple[int, int, int]) -> np.n
         y, kept = block(*box.slices)
         pixels.append((y if kept is None else np.where(kept, y, np.nan)).reshape(-1, shape[2]))
     every = max(sum(map(len, pixels)) // MOST_PIXELS, 1)
-    repeats = Repeats.find(np.concatenate(pixels)[::every])
-    return np.zeros((0, shape[2])) if repeats is None else repeats.beyond_chance()
+    looked = np.concatenate(pixels)[::every]
+    repeats = Repeats.find(looked)
+    if repeats is None:
+        return np.zeros((0, shape[2]))
+    found = repeats.beyond_chance()
+    share = np.array([np.mean(looked == values, axis=0) for values in found])
+    return np.where(share.reshape(found.shape) > MOSTLY, np.nan, found)
 
 
 def _whole_spectra(block: Block, stuck: np.ndarray, box: Box) -> tuple[np.ndarray, np.ndarray, int]:

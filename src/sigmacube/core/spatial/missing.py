@@ -190,6 +190,8 @@ def _around(values: np.ndarray, axis: int, span: tuple[int, int]) -> np.ndarray:
     moved, added = np.moveaxis(values, axis, 0), np.moveaxis(total, axis, 0)
     for shift in range(-NEAR, NEAR + 1):
         low, high = max(span[0] + shift, 0), min(span[1] + shift, length)
+        if low >= high:
+            continue
         added[low - shift - span[0] : high - shift - span[0]] += moved[low:high]
     return total
 

@@ -218,10 +218,10 @@ def _completed(
     are replaced by those of imputed data.
     """
     for _ in range(2):
-        power = np.einsum("pk,pq,qk->k", directions, total, directions) / count
+        power = np.einsum("pk,pq,qk->k", directions, total, directions) / max(count, 1)
         total, count, _ = gram(imputed(block, directions, power), shape, run)
         directions = strong(total, count)
-    power = np.einsum("pk,pq,qk->k", directions, total, directions) / count
+    power = np.einsum("pk,pq,qk->k", directions, total, directions) / max(count, 1)
     return imputed(block, directions, power), total, directions
 
 
