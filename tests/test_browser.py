@@ -345,6 +345,18 @@ class TestViewer:
         left, right = np.array_split(picture[..., :3], 2, axis=1)
         assert min(left.std(), right.std()) > 0.05
 
+    @pytest.mark.parametrize(("width", "columns"), [(1280, 3), (400, 1)])
+    def test_legend_has_as_many_columns_as_fit(self, browser, server, width, columns):
+        visit = Visit(browser, server.url, viewport={"width": width, "height": 900})
+        visit.settle()
+        visit.page.wait_for_function(
+            "(columns) => [...Bokeh.index.query((v) => v.model.name == 'spectrum')][0]"
+            ".model.above.some((one) => one.ncols == columns)",
+            arg=columns,
+        )
+        assert visit.problems == []
+        visit.page.close()
+
     def test_narrow_window(self, browser, server):
         visit = Visit(browser, server.url, viewport={"width": 520, "height": 900})
         visit.page.wait_for_selector(".value")

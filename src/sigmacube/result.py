@@ -24,8 +24,9 @@ __all__ = ["DenoisedCube"]
 class DenoisedCube(EstimatedCube):
     """A denoised cube with the standard deviation of every value.
 
-    The standard deviation is the noise that passes the estimator, to first order. It does not hold
-    the bias of the low-rank model; ``residual_ratio`` shows where the model does not fit.
+    With ``prior="spatial"`` the standard deviation is noise that passed the estimator and signal
+    that it lost, as measured over the scene. With ``prior=None`` it is the noise alone, to first
+    order; ``residual_ratio`` shows where the low-rank model does not fit.
 
     Examples
     --------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -10,6 +10,9 @@ from sigmacube.core.validity import valid_elements
 from sigmacube.survey import Source
 
 __all__ = ["Veiled"]
+
+# Bytes of rows that are kept.
+KEPT = 20_000_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,6 +35,8 @@ class Veiled:
     source: Source
     share: float
     seed: int
+    drawn: dict[int, np.ndarray] = field(default_factory=dict, repr=False)
+    """Bits of rows that were drawn."""
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -41,13 +46,19 @@ class Veiled:
     def hidden(self, rows: slice, cols: slice) -> np.ndarray:
         """Return (row, col, band) True for the hidden elements of a block, valid or not."""
         _, n_cols, n_bands = self.shape
-        numbers = [
-            np.random.Generator(np.random.Philox(key=(self.seed, row))).random(
-                (n_cols, n_bands), dtype=np.float32
-            )[cols]
-            for row in range(rows.start, rows.stop)
-        ]
-        return np.stack(numbers) < self.share
+        bits = np.stack([self._row(row) for row in range(rows.start, rows.stop)])
+        lines = np.unpackbits(bits, axis=1, count=n_cols * n_bands).view(bool)
+        return lines.reshape(-1, n_cols, n_bands)[:, cols]
+
+    def _row(self, row: int) -> np.ndarray:
+        """Return one row's bits. Blocks ask for it again and again: it is kept, to a limit."""
+        if row in self.drawn:
+            return self.drawn[row]
+        draw = np.random.Generator(np.random.Philox(key=(self.seed, row)))
+        bits = np.packbits(draw.random(self.shape[1:], dtype=np.float32) < self.share)
+        if bits.nbytes * (len(self.drawn) + 1) <= KEPT:
+            self.drawn[row] = bits
+        return bits
 
     def block(self, rows: slice, cols: slice) -> tuple[np.ndarray, np.ndarray | None]:
         """Return values and mask of a block, the hidden elements masked."""

@@ -260,7 +260,8 @@ def compare(
     settled = noise
     if not isinstance(noise, SettledNoise):
         settled = settle_noise(whole, noise, settings, workers=workers)
-    survey = survey_scene(veiled, settled, settings, run, workers=workers)
+    alone = isinstance(tiles, list) and len(tiles) == 1  # a scene in memory
+    survey = survey_scene(veiled, settled, settings, run, workers=workers, whole=alone)
     places = list(tiles(survey) if callable(tiles) else tiles)
     found = _Found.empty(survey)
     phase(progress, "Comparing")

@@ -68,7 +68,9 @@ class SpatialEstimator:
         noise, completion, strong = scene.survey.model, None, None
         bounds = scene.survey.bounds_over_noise
         if self.sets_aside or scene.survey.incomplete or bounds is not None:
-            scaled = partial(_scaled, scene)
+            scaled: Block = partial(_scaled, scene)
+            if whole:
+                scaled = _held(*scaled(slice(0, shape[0]), slice(0, shape[1])))
             completion = learn_completion(
                 scaled, shape, outliers=self.sets_aside, run=run, bounds=bounds
             )

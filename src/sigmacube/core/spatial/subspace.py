@@ -42,7 +42,7 @@ SMALL_TILE = 5
 WEAKEST = 8
 # The signal, over the least that can be seen, that surely would be; more where strengths keep to
 # the law: directions that are many and close hide some of each other.
-SURELY, EVEN = (1.3, 3.2), 0.15
+SURELY, EVEN = (1.0, 3.2), 0.15
 
 
 def blocks(shape: tuple[int, int]) -> list[Box]:
@@ -190,7 +190,7 @@ def _tile_edge(n: int, bands: int, shape: tuple[int, int, int]) -> float:
 
 
 def strengths(
-    basis: np.ndarray, total: np.ndarray, count: float
+    basis: np.ndarray, total: np.ndarray, count: float, imputed: bool = False
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
     r"""Return B with its axes by falling strength, g_i / λ_i, the noise of each, faint signal.
 
@@ -214,10 +214,11 @@ def strengths(
     carried = np.where(above, values / pixels - x2 * cos2 - 1, 2 * beta)
     noise = 1 + np.clip(carried, 0, 0.2) / np.where(above, 1 + x2, 1.0)
     power = np.where(above, x2, np.maximum(excess, LEAST))
-    return basis, gain / (power * pixels), noise, faint(x2[above], len(total), math.sqrt(beta))
+    unseen = faint(x2[above], len(total), math.sqrt(beta), imputed)
+    return basis, gain / (power * pixels), noise, unseen
 
 
-def faint(strengths: np.ndarray, bands: int, least: float) -> float:
+def faint(strengths: np.ndarray, bands: int, least: float, imputed: bool = False) -> float:
     """Return the signal per pixel along all directions that are too faint to be seen.
 
     Strengths of real scenes fall like a power of their number, and go on below the noise: the law
@@ -230,6 +231,9 @@ def faint(strengths: np.ndarray, bands: int, least: float) -> float:
         Signal of the directions that are seen, in units of the noise, strongest first.
     least
         The weakest signal that can be seen.
+    imputed
+        Whether values were missing: what fills them makes weak directions, of which a law that is
+        read off few directions knows nothing.
 
     Examples
     --------
@@ -247,7 +251,9 @@ def faint(strengths: np.ndarray, bands: int, least: float) -> float:
     slope, level = np.polyfit(np.log(number[last]), np.log(strengths[last]), 1)
     law = np.exp(level + slope * np.log(number))
     even = np.std(np.log(strengths[last] / law[last])) < EVEN
-    return 0.0 if law[k] > SURELY[int(even)] * least else float(law[k:].sum())
+    if law[k] > SURELY[int(even)] * least or (imputed and not (even and k >= 2 * WEAKEST)):
+        return 0.0
+    return float(law[k:].sum())
 
 
 def lost_outside(y: np.ndarray, basis: np.ndarray, values: np.ndarray) -> tuple[float, float]:
