@@ -230,7 +230,8 @@ def _in_child(folder: Path, words: tuple[str, ...], fault: str) -> None:
 
 
 def _said(folder: Path) -> str:
-    return (folder / "said.txt").read_text(errors="replace")
+    said = folder / "said.txt"  # a run that was killed at once has not made it yet
+    return said.read_text(errors="replace") if said.exists() else ""
 
 
 @cache

@@ -1,6 +1,6 @@
 """The spatial estimator against its goals: quality, coverage, functionals, foreign pixels, time.
 
-Usage: python benchmarks/spatial.py [ROW ...] [--data FOLDER] [--json FILE]
+Usage: python benchmarks/spatial.py [ROW ...] [--data FOLDER] [--json FILE] [--page FILE]
 
 Rows: indian, smooth, fractal, rare, real, colour, functionals, samples, foreign, line, missing,
 impulses, time. All by default; the rows that are run replace those of the kept file. The estimator
@@ -20,7 +20,7 @@ import argparse
 import json
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,7 @@ from scipy.ndimage import correlate1d
 from scipy.special import ndtri
 
 import sigmacube as sc
+from pages import markdown, put_tables
 from sigmacube.core.errors import PixelSets
 from sigmacube.core.parallel import parallel
 from sigmacube.core.spatial import SpatialModel, SpatialPart, smooth_region, survey
@@ -519,12 +520,29 @@ ROWS = {"indian": indian, "smooth": smooth, "fractal": fractal, "rare": rare, "r
         "missing": missing, "samples": samples, "impulses": impulses, "time": timing}  # fmt: skip
 
 
+def write_page(page: Path, kept: Mapping[str, Sequence[Row]]) -> None:
+    """Put a table of every kept study, but for times, into the page."""
+    head = ["what", "goal", "measured", "met"]
+    put_tables(page, {
+        name: markdown(head, [
+            [*(str(r[key]).strip() for key in ("name", "goal", "measured")),
+             "yes" if r["met"] else "no"]
+            for r in rows
+        ])
+        for name, rows in kept.items() if name != "time"
+    })  # fmt: skip
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("rows", nargs="*", choices=list(ROWS))
+    parser.add_argument("rows", nargs="*", choices=[*ROWS, []], metavar="ROW")
     parser.add_argument("--data", type=Path, default=DATA)
     parser.add_argument("--json", type=Path, default=KEPT)
+    parser.add_argument("--page", type=Path, help="Only write this page, from the kept rows.")
     options = parser.parse_args()
+    if options.page is not None:
+        write_page(options.page, json.loads(options.json.read_text()))
+        return
     kept = json.loads(options.json.read_text()) if options.json.exists() else {}
     found: list[Row] = []
     for name in options.rows or ROWS:

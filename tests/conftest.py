@@ -89,6 +89,7 @@ def load_benchmark() -> Iterator[Callable[[str], ModuleType]]:
         assert spec is not None
         assert spec.loader is not None
         module = importlib.util.module_from_spec(spec)
+        sys.modules[spec.name] = module  # dataclasses look their module up
         spec.loader.exec_module(module)
         return module
 
