@@ -27,8 +27,8 @@ records 0012 and 0013 tell how trials are drawn and judged.
 All studies are of the low-rank windows of the paper's family, `prior=None`: *defaults* here are the
 defaults of that family. Their values and σ are those of the first release, which tests hold the
 present code to (within 1e-6), so figures stay as they were kept. What `prior="spatial"`, the
-default of `denoise`, reaches is measured elsewhere: `python benchmarks/spatial.py` (README has its
-figures) and `python benchmarks/honesty.py` ([honesty](honesty.md)).
+default of `denoise`, reaches is measured elsewhere: `python benchmarks/spatial.py`
+([the spatial estimator](spatial.md)) and `python benchmarks/honesty.py` ([honesty](honesty.md)).
 """
 
 

@@ -463,10 +463,22 @@ def _unclipped(
     low, high = (_of_all_bands(b, survey, far) for b, far in
                  zip(survey.bounds, (-np.inf, np.inf), strict=True))  # fmt: skip
     for side, on in ((1.0, values <= low), (-1.0, values >= high)):
-        rng = np.random.default_rng([17, place[0].start, place[1].start])
-        share = ndtr(side * residual[on] / std[on]) * rng.random(residual.shape)[on]
+        share = ndtr(side * residual[on] / std[on]) * _uniform(np.nonzero(on), place, survey.shape)
         residual[on] = side * ndtri(np.maximum(share, 1e-300)) * std[on]
     return residual
+
+
+def _uniform(
+    at: tuple[np.ndarray, ...], place: tuple[slice, slice], shape: tuple[int, int, int]
+) -> np.ndarray:
+    """Return numbers between 0 and 1 for elements of a block, by their place in the scene alone."""
+    row, col, band = at
+    where = (row + place[0].start, col + place[1].start, band)
+    number = np.ravel_multi_index(where, shape).astype(np.uint64)
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB), (31, 1)):
+        number = (number + np.uint64(0x9E3779B97F4A7C15)) if shift == 30 else number
+        number = (number ^ (number >> np.uint64(shift))) * np.uint64(factor)
+    return np.asarray(number >> np.uint64(11), dtype=np.float64) / 2.0**53
 
 
 def _of_all_bands(values: np.ndarray, survey: Survey, other: float) -> np.ndarray:

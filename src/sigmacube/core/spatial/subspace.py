@@ -244,7 +244,7 @@ def faint(strengths: np.ndarray, bands: int, least: float, imputed: bool = False
     0.0
     """
     k = len(strengths)
-    if k < WEAKEST // 2 or k >= bands:
+    if k < WEAKEST or k >= bands:
         return 0.0
     number = np.arange(1, bands + 1)
     last = slice(max(k - WEAKEST, 0), k)
