@@ -75,7 +75,9 @@ def judge(facts: Mapping[str, Any]) -> tuple[bool, str]:
 
 
 def is_beyond_scaling(facts: Mapping[str, Any]) -> bool:
-    """Tell whether something is wrong that no factor on σ can mend."""
+    """Tell whether something is wrong that no factor on σ can mend; clipping is such a thing."""
+    if facts["known"].get("clipped_share", 0.0) >= CLIPPED:
+        return True
     return any(True for _ in _untested(facts)) or any(True for _ in _known(facts))
 
 
