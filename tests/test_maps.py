@@ -17,9 +17,8 @@ import rasterio
 import sigmacube as sc
 from sigmacube import products
 from sigmacube.io.isofit import write_isofit
-from sigmacube.io.maps import write_result
+from sigmacube.io.maps import style, write_result
 from sigmacube.io.ortho import Lookup, lookup_of, on_map
-from sigmacube.io.qml import style
 from sigmacube.io.sensors.samples import Setting, write_sample
 from sigmacube.show.place import Place
 

@@ -9,7 +9,7 @@ import oracles
 import sigmacube as sc
 from conftest import low_rank_cube
 from sigmacube.core import windows
-from sigmacube.core.lowrank.kept_noise import pool_noise_correlation
+from sigmacube.core.lowrank.combine import pool_noise_correlation
 from sigmacube.core.parallel import parallel
 
 GRIDS = {

@@ -14,10 +14,9 @@ if TYPE_CHECKING:
     from sigmacube.core.windows import WindowGrid
     from sigmacube.cube import Cube
     from sigmacube.io import read, read_result
-    from sigmacube.labelled import LabelledCube
     from sigmacube.noise.signal_noise import SignalNoise
     from sigmacube.products import fuse
-    from sigmacube.result import DenoisedCube
+    from sigmacube.result import DenoisedCube, LabelledCube
     from sigmacube.show import plots
 
 # Public name -> module that defines it; loaded on first use, so that importing costs nothing.
@@ -27,7 +26,7 @@ _EXPORTS = {
     "PatchSolution": "sigmacube.core.lowrank.solvers",
     "SignalNoise": "sigmacube.noise.signal_noise",
     "WindowGrid": "sigmacube.core.windows",
-    "LabelledCube": "sigmacube.labelled",
+    "LabelledCube": "sigmacube.result",
     "datasets": "sigmacube.datasets",
     "denoise": "sigmacube.api",
     "fuse": "sigmacube.products",

@@ -9,9 +9,8 @@ import numpy as np
 from sigmacube.check.calibration import calibrated
 from sigmacube.core.progress import Progress, shown
 from sigmacube.cube import Cube
-from sigmacube.labelled import LabelledCube, with_labels
 from sigmacube.pipeline import Noise, as_cube, denoise_cube
-from sigmacube.result import DenoisedCube
+from sigmacube.result import DenoisedCube, LabelledCube, with_labels
 from sigmacube.settings import Settings, takes_settings
 
 if TYPE_CHECKING:

@@ -8,17 +8,20 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sigmacube.core.lowrank.combine import Combined, combine
+from sigmacube.core.lowrank.combine import (
+    Combined,
+    combine,
+    pool_noise_correlation,
+    sampled_regions,
+)
 from sigmacube.core.lowrank.errors import LowRankErrors, WindowErrors
 from sigmacube.core.lowrank.factors import Factors
-from sigmacube.core.lowrank.kept_noise import pool_noise_correlation, sampled_regions
 from sigmacube.core.lowrank.solve import solve_windows
 from sigmacube.core.lowrank.solvers import Solver, fit_for_noise, make_solver, traits_of
 from sigmacube.core.parallel import ParallelMap
 from sigmacube.core.validity import to_all_bands
-from sigmacube.core.windows import Block, Span, WindowGrid
+from sigmacube.core.windows import BLOCK, Axis, Block, Span, WindowGrid
 from sigmacube.estimators import Progress, Region
-from sigmacube.estimators.memory import lowrank_bytes
 from sigmacube.settings import Settings
 from sigmacube.survey import Scene, SceneBlock, Survey
 
@@ -73,8 +76,25 @@ class LowRankEstimator:
     def tile_bytes(
         self, survey: Survey, tile: tuple[int, int], itemsize: int, keep_factors: bool = False
     ) -> float:
-        """Return the memory that solving a tile (rows, cols) takes at most."""
-        return lowrank_bytes(survey, tile, itemsize, keep_factors)
+        """Return the memory that solving a tile (rows, cols) takes at most; measured."""
+        grid, bands, rank = survey.grid, survey.grid.cube_shape[2], _expected_rank(survey)
+        sides = [
+            _extent(axis, side) for axis, side in zip((grid.rows, grid.cols), tile, strict=True)
+        ]
+        pixels, windows = sides[0][0] * sides[1][0], sides[0][1] * sides[1][1] * grid.shape[2]
+        window = grid.rows.size * grid.cols.size
+        source = pixels * survey.shape[2] * (itemsize + 1)
+        factors = windows * rank * (window + grid.bands.size) * 8
+        solving = source + pixels * bands * 8 + 2 * factors
+        block = [_extent(axis, 1) for axis in (grid.rows, grid.cols)]
+        in_block = min(block[0][1], sides[0][1]) * min(block[1][1], sides[1][1]) * grid.shape[2]
+        lines = (grid.rows.reach + 1) * (2 * grid.cols.reach + 1)
+        pairs = in_block * lines * (rank**2 + bands) * 4
+        copies = in_block * (rank * (window + grid.bands.size) * 4 + 2 * window * 8)
+        combining = source + factors + pixels * bands * 12 + pairs + copies
+        output = tile[0] * tile[1] * survey.shape[2] * 16
+        writing = factors * 5 / 2 + windows * window * 12 + copies if keep_factors else 0.0
+        return max(solving, combining, writing) + output
 
     def solve(
         self,
@@ -219,3 +239,18 @@ def _give_back(
         scale = 1.0 if block.pixel_scale is None else block.pixel_scale[here][rows, cols]
         level = block.noise.std[band] * scale
         std[rows, cols, block.bands[band]] = np.hypot(level, values)
+
+
+def _expected_rank(survey: Survey) -> int:
+    """Return the rank that most windows will not exceed."""
+    if isinstance(survey.settings.rank, int):
+        return survey.settings.rank
+    smaller = min(survey.grid.rows.size * survey.grid.cols.size, survey.grid.bands.size)
+    return max(smaller // 8, min(smaller, 10))
+
+
+def _extent(axis: Axis, side: int) -> tuple[int, int]:
+    """Return the pixels and windows that a tile needs along an axis, wherever it lies."""
+    block = max(BLOCK * axis.size // axis.step, 1) * axis.step
+    span = min(-(-side // block) * block + 2 * (axis.size - 1), axis.length)
+    return span, min((span - axis.size) // axis.step + 2, len(axis))

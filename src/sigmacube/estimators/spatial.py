@@ -21,7 +21,6 @@ from sigmacube.core.validity import to_all_bands
 from sigmacube.core.whitening import Noise
 from sigmacube.core.windows import Span
 from sigmacube.estimators import Region
-from sigmacube.estimators.memory import spatial_bytes
 from sigmacube.settings import Settings
 from sigmacube.survey import APART, AROUND, Scene, SceneBlock, Survey
 
@@ -100,8 +99,36 @@ class SpatialEstimator:
     def tile_bytes(
         self, survey: Survey, tile: tuple[int, int], itemsize: int, keep_factors: bool = False
     ) -> float:
-        """Return the memory that solving a tile (rows, cols) takes at most."""
-        return spatial_bytes(survey, self.windows, tile, itemsize, keep_factors)
+        """Return the memory that solving a tile (rows, cols) takes at most; measured.
+
+        Windows over windows over the tile are fitted first; the tile's own bands come at the end.
+        """
+        bands, k = len(survey.bands), survey.learnt["basis"].shape[1]
+        rank = min(4 * -(-3 * k // 16) + 2, k)  # three quarters of the subspace, padded
+        around = max(size for size, _ in self.windows) + 2
+        halo = around * (4 if survey.incomplete else 1)
+
+        def pixels(margin: int) -> int:
+            rows, cols = survey.shape[:2]
+            return min(tile[0] + 2 * margin, rows) * min(tile[1] + 2 * margin, cols)
+
+        def fits(margin: int, each: int) -> float:
+            """Return bytes of the windows over the tile and a margin, ``each`` per coefficient."""
+            total = 0.0
+            for size, step in self.windows:
+                sides = [min(size, length) for length in survey.shape[:2]]
+                count = 1
+                for n, side, length in zip(tile, sides, survey.shape, strict=False):
+                    count *= (min(n + 2 * margin, length) + side) // step + 1
+                total += count * (sides[0] * sides[1] * (rank * each + 8) + 4 * k * rank)
+            return total
+
+        data = pixels(halo + around) * (bands * (itemsize + 9) + k * 12)
+        coefficients = pixels(halo + around) * k * 12
+        solving = max(data, coefficients + 1.15 * fits(around, 5))
+        own = pixels(0) * (bands * (64 if survey.incomplete else 48) + k * 24)
+        finishing = coefficients + fits(1, 6) + own
+        return max(solving, finishing) + (fits(1, 4) if keep_factors else 0.0)
 
     def solve(
         self,

@@ -12,7 +12,7 @@ import numpy as np
 
 from sigmacube.io.error_models import arrays_of, creating, open_errors, pack
 from sigmacube.io.full_disk import write_netcdf
-from sigmacube.io.hdf_lengths import check_lengths
+from sigmacube.io.hdf import check_lengths
 from sigmacube.io.result_file import ResultFile
 
 if TYPE_CHECKING:

@@ -12,9 +12,8 @@ import numpy as np
 
 from sigmacube.io import crs
 from sigmacube.io.metadata import merged, read_sidecar, sidecar
-from sigmacube.io.planes import planes
 from sigmacube.io.sensors import in_envi
-from sigmacube.io.source import Source
+from sigmacube.io.source import Source, planes
 from sigmacube.io.wavelengths import numbers, to_nanometres
 
 __all__ = ["open_source", "pair", "read_header", "write_raster", "DATA_SUFFIXES"]

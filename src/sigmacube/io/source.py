@@ -6,7 +6,7 @@ metadata and ``block(rows, cols)``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from sigmacube.core.validity import broadcast_mask
 from sigmacube.cube import Cube
 from sigmacube.io.metadata import PER_BAND
 
-__all__ = ["Source", "parse_bands"]
+__all__ = ["parse_bands", "planes", "Source"]
 
 #: Elements read at a time when a whole cube is read: 64 MB of float64.
 _BLOCK = 8_000_000
@@ -343,3 +343,26 @@ def _bands_from_text(
             ) from None
     # Beyond the bands is beyond them, however many digits it has.
     return np.array([max(-1, min(index, n_bands)) for index in chosen], dtype=np.intp)
+
+
+#: Elements read together.
+_SLAB = 16_000_000
+
+
+def planes(values: Any, axis: int) -> Iterator[np.ndarray]:
+    """Yield the planes of a cube across an axis, the other axes in their order.
+
+    An array that is not in memory, such as Dask's, is read in slabs of many planes, each once.
+
+    Examples
+    --------
+    >>> [plane.shape for plane in planes(np.zeros((4, 5, 2)), 2)]
+    [(4, 5), (4, 5)]
+    """
+    sizes = values.shape
+    plane = max(int(np.prod([n for i, n in enumerate(sizes) if i != axis])), 1)
+    step = max(1, _SLAB // plane)
+    for start in range(0, sizes[axis], step):
+        key: list[slice] = [slice(None)] * 3
+        key[axis] = slice(start, min(start + step, sizes[axis]))
+        yield from np.moveaxis(np.asarray(values[tuple(key)]), axis, 0)

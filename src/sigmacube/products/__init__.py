@@ -8,7 +8,7 @@ from sigmacube.products._bands import resample
 from sigmacube.products._conditioning import ConditionedSpectrum, condition
 from sigmacube.products._fusion import FusedCube, fuse
 from sigmacube.products._indices import INDICES, index
-from sigmacube.products._means import aggregate, region_means
+from sigmacube.products._supports import aggregate, region_means
 from sigmacube.products._types import FLAGS, Product
 
 __all__ = [

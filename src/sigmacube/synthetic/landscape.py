@@ -8,9 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from sigmacube.cube import Cube
-from sigmacube.synthetic.checks import check_shape, is_int
 
-__all__ = ["scene"]
+__all__ = ["check_shape", "check_share", "is_int", "scene"]
 
 FIRST_NM, LAST_NM = 400.0, 2450.0
 
@@ -336,3 +335,22 @@ def _brightness(rows: int, cols: int, tilt: float, rng: np.random.Generator) -> 
     y, x = np.mgrid[:rows, :cols]
     tillage = np.sin(2 * math.pi * (y * math.cos(tilt) - x * math.sin(tilt)) / 5.0)
     return 1 + 0.10 * patches + 0.02 * tillage
+
+
+def check_shape(shape: tuple[int, ...]) -> tuple[int, int, int]:
+    """Return ``shape`` if it has three positive axes, or say what is wrong with it."""
+    if len(shape) != 3 or not all(is_int(n) and n > 0 for n in shape):
+        raise ValueError(f"Invalid shape {shape}. It must be (rows, cols, bands), each at least 1.")
+    rows, cols, bands = shape
+    return rows, cols, bands
+
+
+def check_share(name: str, share: float) -> None:
+    """Refuse a share outside 0..1."""
+    if not 0 <= share <= 1:
+        raise ValueError(f"Invalid {name} {share}. It must be a share between 0 and 1.")
+
+
+def is_int(value: object) -> bool:
+    """Tell whether a value is a whole number, and no truth value."""
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)

@@ -7,7 +7,7 @@ from typing import overload
 import numpy as np
 
 from sigmacube.cube import Cube
-from sigmacube.synthetic.checks import check_shape, check_share, is_int
+from sigmacube.synthetic.landscape import check_shape, check_share, is_int
 
 __all__ = ["add_noise"]
 

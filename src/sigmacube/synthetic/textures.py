@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from sigmacube.synthetic.checks import check_shape
+from sigmacube.synthetic.landscape import check_shape
 
 __all__ = ["fractal_texture", "rare_materials", "smooth_fields"]
 

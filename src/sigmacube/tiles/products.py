@@ -26,8 +26,7 @@ from sigmacube.io.result_file import ResultFile, open_result
 from sigmacube.io.zarr import library
 from sigmacube.products import Product, resample
 from sigmacube.products._indices import MOST_REFLECTANCE, TOLERANCE_NM, Index
-from sigmacube.products._means import means
-from sigmacube.products._supports import Supports
+from sigmacube.products._supports import Supports, means
 from sigmacube.result import DenoisedCube
 from sigmacube.tiles.execute import Execution, run_tiles
 from sigmacube.tiles.plan import largest_tile, parse_memory, parse_tile

@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 
 from sigmacube.io.crs import from_gdal
-from sigmacube.io.sensors.content import HdfContent
-from sigmacube.io.sensors.quantities import radiance, reflectance
+from sigmacube.io.sensors.content import HdfContent, radiance, reflectance
 from sigmacube.io.source import Source
 
 __all__ = ["finds", "instrument_in", "opened"]

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from sigmacube.io.sensors.aviris import NODATA, instrument_in
-from sigmacube.io.sensors.quantities import radiance, reflectance
+from sigmacube.io.sensors.content import radiance, reflectance
 from sigmacube.io.source import Source
 
 __all__ = ["finds", "opened"]

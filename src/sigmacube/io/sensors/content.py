@@ -16,7 +16,18 @@ from sigmacube.io.source import Source
 from sigmacube.io.untrusted import printable
 from sigmacube.io.variables import Variable, open_variables
 
-__all__ = ["HdfContent", "ProductFolder", "as_text", "epsg_wkt", "number_in"]
+__all__ = [
+    "as_text",
+    "epsg_wkt",
+    "HdfContent",
+    "number_in",
+    "ProductFolder",
+    "quantity_of",
+    "RADIANCE",
+    "radiance",
+    "reflectance",
+    "SURFACE_REFLECTANCE",
+]
 
 #: No product's XML file is larger; what is, is no such file.
 _MAX_XML = 256 * 2**20
@@ -203,3 +214,36 @@ def _zipped(path: Path) -> tuple[str, ...]:
             return tuple(file.namelist())
     except (zipfile.BadZipFile, OSError) as error:
         raise ValueError(f"{path}: not readable as a zip file ({error}).") from None
+
+
+SURFACE_REFLECTANCE = "surface_bidirectional_reflectance"
+RADIANCE = "toa_outgoing_radiance_per_unit_wavelength"
+
+
+def radiance(units: str) -> dict[str, str]:
+    """Return the metadata of radiance at the sensor.
+
+    Examples
+    --------
+    >>> radiance("uW/cm^2/SR/nm")["units"]
+    'uW/cm^2/sr/nm'
+    """
+    return {"name": "radiance", "standard_name": RADIANCE, "units": units.replace("SR", "sr")}
+
+
+def reflectance() -> dict[str, str]:
+    """Return the metadata of surface reflectance."""
+    return {"name": "reflectance", "standard_name": SURFACE_REFLECTANCE, "units": "1"}
+
+
+def quantity_of(metadata: Mapping[str, Any]) -> str | None:
+    """Return "radiance" or "reflectance" where the metadata of a cube say so, else None.
+
+    Examples
+    --------
+    >>> quantity_of({"name": "toa_radiance"}), quantity_of({"name": "cube"})
+    ('radiance', None)
+    """
+    words = " ".join(str(metadata.get(k, "")) for k in ("standard_name", "name", "long_name"))
+    found = [what for what in ("radiance", "reflectance") if what in words.lower()]
+    return found[0] if len(found) == 1 else None

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 from xml.etree import ElementTree
 
-from sigmacube.io.sensors.content import ProductFolder
+from sigmacube.io.sensors.content import ProductFolder, radiance, reflectance
 from sigmacube.io.sensors.images import BandTable, level_in, open_images, text_of
-from sigmacube.io.sensors.quantities import radiance, reflectance
 from sigmacube.io.source import Source
 
 __all__ = ["finds", "opened"]

@@ -17,8 +17,7 @@ import numpy as np
 from sigmacube.io.crs import from_gdal
 from sigmacube.io.metadata import noted
 from sigmacube.io.places import address_of
-from sigmacube.io.sensors.content import HdfContent
-from sigmacube.io.sensors.quantities import SURFACE_REFLECTANCE, quantity_of, radiance
+from sigmacube.io.sensors.content import SURFACE_REFLECTANCE, HdfContent, quantity_of, radiance
 from sigmacube.io.source import Source
 from sigmacube.io.variables import Variable
 

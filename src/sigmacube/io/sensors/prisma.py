@@ -12,9 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from sigmacube.io.sensors.content import HdfContent, epsg_wkt, number_in
+from sigmacube.io.sensors.content import HdfContent, epsg_wkt, number_in, radiance, reflectance
 from sigmacube.io.sensors.detectors import Detector, Joined
-from sigmacube.io.sensors.quantities import radiance, reflectance
 from sigmacube.io.source import Source
 from sigmacube.io.variables import Variable, cube_loader
 
