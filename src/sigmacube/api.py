@@ -89,7 +89,7 @@ def denoise(
     True
     """
     settings = Settings.of(options)
-    if getattr(cube, "chunks", None) is not None:
+    if not isinstance(cube, Cube) and getattr(cube, "chunks", None) is not None:
         from sigmacube.tiles.lazy import denoise_lazily
 
         if calibrate:

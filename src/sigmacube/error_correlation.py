@@ -63,7 +63,7 @@ def error_correlation(result: DenoisedCube) -> ErrorCorrelation:
     >>> found.bands.shape, found.along(0, 24).shape
     ((40, 40), (24, 24))
     """
-    typical = result.representative()
+    typical = result if result.typical is None else result.typical()
     with threadpool_limits(limits=1, user_api="blas"):  # the matrices are small
         return ErrorCorrelation(along_bands(typical), _pixel_level(typical), *_geometry(result))
 

@@ -96,10 +96,6 @@ class DenoisedCube(EstimatedCube):
         """Return (band,) True for bands with any value that is not masked."""
         return super().has_values() if self.filled_bands is None else self.filled_bands
 
-    def representative(self) -> DenoisedCube:
-        """Return what means over the scene are taken of; a part where that spares much work."""
-        return self if self.typical is None else self.typical()
-
     def error_correlation(self) -> ErrorCorrelation | None:
         """Work out the mean error correlation along each axis, as files state it."""
         from sigmacube.error_correlation import error_correlation
@@ -180,7 +176,7 @@ class DenoisedCube(EstimatedCube):
         """
         from sigmacube import io
 
-        wanted = correlation and io.states_correlation(path)
+        wanted = correlation and io.writer_of(Path(path)).states_correlation
         stated = self.error_correlation() if wanted else None
         return io.write(self.unlabelled(), path, correlation=stated, **options)
 

@@ -10,7 +10,7 @@ import inspect
 import logging
 import re
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import MISSING, Field, dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from sigmacube.core.tables import SOLVERS, WEIGHTINGS
@@ -214,17 +214,13 @@ def takes_settings(function: _Function) -> _Function:
     """Show the fields of `Settings` in signature and docstring of a function with ``**options``."""
     signature = inspect.signature(function)
     kept = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
-    kept += [_parameter(one) for one in fields(Settings)]
+    kept += [
+        inspect.Parameter(one.name, kept[0].KEYWORD_ONLY, default=one.default, annotation=one.type)
+        for one in fields(Settings)
+    ]
     function.__signature__ = signature.replace(parameters=kept)  # type: ignore[attr-defined]
     if function.__doc__ and Settings.__doc__:  # there are none with python -OO
         about = inspect.cleandoc(Settings.__doc__).split("----------\n")[1].split("\n\n")[0]
         told = inspect.cleandoc(function.__doc__)
         function.__doc__ = re.sub(r"\*\*options\n(    .*\n)+", lambda _: f"{about}\n", told)
     return function
-
-
-def _parameter(one: Field[Any]) -> inspect.Parameter:
-    default = inspect.Parameter.empty if one.default is MISSING else one.default
-    return inspect.Parameter(
-        one.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=one.type
-    )

@@ -13,7 +13,6 @@ import json
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import reduce
 from typing import Any, Protocol
 
 import numpy as np
@@ -209,7 +208,8 @@ class Survey:
 
     def to_arrays(self) -> dict[str, Any]:
         """Return the survey as arrays, without its settings."""
-        arrays = {"shape": self.shape, **self.presence.to_arrays(), **self.settled.to_arrays()}
+        there = {name: getattr(self.presence, name) for name in ("low", "high", "fewest")}
+        arrays = {"shape": self.shape, **there, **self.settled.to_arrays()}
         if self.stripes is not None:
             arrays["columns"], arrays["rows"] = self.stripes
         if self.offsets is not None:
@@ -248,22 +248,6 @@ class Presence:
     """(band,) largest valid value."""
     fewest: int
     """Valid values of the valid pixel that has the fewest."""
-
-    @classmethod
-    def look(cls, values: np.ndarray, mask: np.ndarray | None) -> Presence:
-        """Look at a block."""
-        check_values(values)
-        valid = valid_elements(values, mask)
-        counts = np.count_nonzero(valid, axis=2)
-        fewest = int(counts.min(initial=values.shape[2], where=counts > 0))
-        low = np.where(valid, values, np.inf).min(axis=(0, 1))
-        high = np.where(valid, values, -np.inf).max(axis=(0, 1))
-        return cls(low, high, fewest)
-
-    def joined(self, other: Presence) -> Presence:
-        """Return what is there in two parts."""
-        low, high = np.minimum(self.low, other.low), np.maximum(self.high, other.high)
-        return Presence(low, high, min(self.fewest, other.fewest))
 
     @property
     def bands(self) -> np.ndarray:
@@ -306,10 +290,6 @@ class Presence:
         with np.errstate(over="ignore"):  # beyond single precision other bands tell
             ranges = np.stack([self.low, self.high]).astype(np.float32)
         return hashlib.sha256(ranges.tobytes()).hexdigest()[:12]
-
-    def to_arrays(self) -> dict[str, Any]:
-        """Return it as arrays."""
-        return {"low": self.low, "high": self.high, "fewest": self.fewest}
 
 
 @dataclass(frozen=True, eq=False)
@@ -505,13 +485,20 @@ def find_presence(source: Source, progress: Progress | None = None) -> Presence:
     (array([0, 2]), False)
     """
     n_rows, n_cols, n_bands = source.shape
-    height, found = max(1, STREAMED // (n_cols * n_bands)), []
+    height = max(1, STREAMED // (n_cols * n_bands))
+    low, high, fewest = [], [], n_bands
     for start in range(0, n_rows, height):
         stop = min(start + height, n_rows)
-        found.append(Presence.look(*source.block(slice(start, stop), slice(0, n_cols))))
+        values, mask = source.block(slice(start, stop), slice(0, n_cols))
+        check_values(values)
+        valid = valid_elements(values, mask)
+        counts = np.count_nonzero(valid, axis=2)
+        fewest = int(counts.min(initial=fewest, where=counts > 0))
+        low.append(np.where(valid, values, np.inf).min(axis=(0, 1)))
+        high.append(np.where(valid, values, -np.inf).max(axis=(0, 1)))
         if progress is not None:
             progress(stop, n_rows)
-    return reduce(Presence.joined, found)
+    return Presence(np.min(low, axis=0), np.max(high, axis=0), fewest)
 
 
 def settle_noise(

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from sigmacube.console import percent
+from sigmacube.core.whitening import std_of_noise
 from sigmacube.show.key_figures import FIT
 from sigmacube.tiles.figures import Figures, gathered, tile_figures
 
@@ -36,7 +37,7 @@ class Summary:
     def of_result(cls, result: DenoisedCube) -> Summary:
         """Return the summary of a result in memory."""
         seen = np.isfinite(result.estimate).any(axis=(0, 1))
-        levels = _per_band(result.noise, result.estimate.shape[2])
+        levels = np.broadcast_to(std_of_noise(result.noise), result.estimate.shape[2])
         rejected = None if result.rejected is None else np.asarray(result.rejected)
         estimate = np.asarray(result.estimate)
         std = None if result.std is None else np.asarray(result.std)
@@ -52,8 +53,7 @@ class Summary:
         """Return the summary of a run over tiles; None where it had only to be cleaned up."""
         if outcome.ranks is None or outcome.residual_ratio is None or outcome.figures is None:
             return None
-        levels = np.asarray(outcome.noise, dtype=float)
-        levels = np.sqrt(np.diag(levels)) if levels.ndim == 2 else levels
+        levels = std_of_noise(outcome.noise)
         levels = levels if levels.ndim == 0 or outcome.bands is None else levels[outcome.bands]
         return cls(
             _median(levels), outcome.noise_source, outcome.figures, outcome.ranks,
@@ -105,11 +105,6 @@ class Summary:
         if ratio.size == 0:
             return 0.0, 0.0
         return float(np.mean(ratio > FIT)), float(np.mean(ratio < 1 / FIT))
-
-
-def _per_band(noise: Any, bands: int) -> np.ndarray:
-    level = np.asarray(noise, dtype=float)
-    return np.broadcast_to(np.sqrt(np.diag(level)) if level.ndim == 2 else level, bands)
 
 
 def _median(levels: np.ndarray) -> float:

@@ -88,7 +88,9 @@ def command(source: str, method: str, **options: Any) -> None:
     if method == "monte-carlo":
         _monte_carlo(cube, noise, settings, options)
     else:
-        _tell(_holdout(cube, noise, settings, options), options)
+        from sigmacube.check.holdout import holdout
+
+        _tell(holdout(cube, noise=noise, **_how(options), **settings), options)
 
 
 def _by_tiles(source: str, method: str, options: dict[str, Any]) -> bool:
@@ -104,12 +106,6 @@ def _by_tiles(source: str, method: str, options: dict[str, Any]) -> bool:
     if asked or address_of(source):
         return True
     return method == "holdout" and source != "-" and too_large(source, options)
-
-
-def _holdout(cube: Cube, noise: Any, settings: dict[str, Any], options: dict[str, Any]) -> Holdout:
-    from sigmacube.check.holdout import holdout
-
-    return holdout(cube, noise=noise, **_how(options), **settings)
 
 
 def _holdout_tiles(source: str, settings: dict[str, Any], options: dict[str, Any]) -> Holdout:

@@ -11,7 +11,7 @@ from functools import cached_property
 
 import numpy as np
 
-__all__ = ["Noise", "SEGMENT"]
+__all__ = ["Noise", "SEGMENT", "std_of_noise"]
 
 # Columns of a cube that are whitened together where the noise has a covariance. BLAS rounds
 # differently for matrices of different shapes; blocks that start at multiples of this agree.
@@ -136,3 +136,9 @@ class Noise:
             return Noise(self.value, len(bands))
         part = self.value[bands] if self.is_diagonal else self.value[np.ix_(bands, bands)]
         return Noise(part, len(bands))
+
+
+def std_of_noise(noise: object) -> np.ndarray:
+    """Return standard deviations, one or one per band, of a noise that may be a covariance."""
+    level = np.asarray(noise, dtype=np.float64)
+    return np.sqrt(np.diag(level)) if level.ndim == 2 else level

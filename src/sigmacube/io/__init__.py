@@ -281,11 +281,6 @@ def check_keeps_factors(path: str | Path) -> None:
         raise ValueError(f"{path}: only .nc and .zarr can keep the window factors.")
 
 
-def states_correlation(path: str | Path) -> bool:
-    """Tell whether the format of an output has a place for the error correlation."""
-    return bool(writer_of(Path(path)).states_correlation)
-
-
 def write(
     result: DenoisedCube,
     path: str | Path,

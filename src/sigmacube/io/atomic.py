@@ -46,8 +46,10 @@ def _parts(place: str | Path) -> list[Path | str]:
         return [address.rstrip("/")]
     path = local_path(place)
     check_plain(path)
-    headers = [side for side in _headers(path) if side.is_file()]
-    return [file.resolve() for file in (path, *headers)]
+    headers: list[Path] = []
+    if path.name and path.name != "..":
+        headers = [path.with_suffix(".hdr"), path.with_name(f"{path.name}.hdr")]
+    return [file.resolve() for file in (path, *headers) if file is path or file.is_file()]
 
 
 def _is_within(place: Path | str, part: Path | str) -> bool:
@@ -58,13 +60,6 @@ def _is_within(place: Path | str, part: Path | str) -> bool:
         outer.suffix == ".zarr" and outer in inner.parents
         for outer, inner in ((place, part), (part, place))
     )
-
-
-def _headers(path: Path) -> tuple[Path, ...]:
-    """Return where the header of an ENVI file may lie."""
-    if not path.name or path.name == "..":
-        return ()
-    return path.with_suffix(".hdr"), path.with_name(f"{path.name}.hdr")
 
 
 def check_output(finals: Sequence[Path], *, overwrite: bool) -> None:
@@ -123,7 +118,7 @@ def staged(
     try:
         yield temporary
         for path in temporary:
-            _flush(path)
+            flush(path)
         commit(temporary, finals, stale if overwrite else ())
     finally:
         for path in temporary:
@@ -175,7 +170,7 @@ def commit(temporary: Sequence[Path], finals: Sequence[Path], stale: Sequence[Pa
         os.replace(source, final)
 
 
-def _flush(path: Path) -> None:
+def flush(path: Path) -> None:
     """Bring a file's bytes to the disk before its name says that it is whole."""
     if path.is_file():
         with path.open("rb+") as file:

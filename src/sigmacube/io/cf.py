@@ -38,6 +38,12 @@ REFERENCES = (
     "Uncertainty Quantification of Hyperspectral Image Denoising Frameworks based on "
     "Sliding-Window Low-Rank Matrix Approximation"
 )
+#: What is said of band centres.
+CENTRE = {
+    "standard_name": "radiation_wavelength",
+    "long_name": "band centre",
+    "units": "nm",
+}
 #: Longest image axis whose correlation is stated as a matrix: beyond it the matrix outgrows use.
 _MAX_MATRIX = 4096
 _DIMENSIONLESS = ("", "unitless", "dimensionless", "none", "reflectance", "-")
@@ -71,23 +77,20 @@ def from_result(result: DenoisedCube, correlation: ErrorCorrelation | None = Non
     >>> from_result(result)["estimate"].attrs["unc_comps"]
     ['estimate_uncertainty']
     """
-    metadata = result.metadata
-    dims = _dims(metadata, result.wavelengths)
-    name = _name(metadata)
+    metadata, bands = result.metadata, result.estimate.shape[2]
+    dims, name = _dims(metadata, result.wavelengths), _name(metadata)
     dataset = xr.Dataset(attrs=_global_attributes(result, dims, name))
     dataset = dataset.assign_coords(_coordinates(result, dims))
     dataset[name] = _cube(result.estimate, dims, _estimate_attributes(result, name))
-    dataset["good_wavelengths"] = _good_bands(result, dims)
+    good = metadata.get("good_bands")
+    good = np.ones(bands) if good is None or len(good) != bands else good
+    about = _flag("bands that the input calls good", "bad good")
+    dataset["good_wavelengths"] = (dims.band, np.asarray(good, bool).astype(np.int8), about)
     if result.std is not None:
         _add_uncertainty(dataset, result, dims, name, correlation)
     if result.rejected is not None:
-        flags = {
-            "long_name": "elements that the robust solver set aside",
-            "standard_name": "quality_flag",
-            "flag_values": np.array([0, 1], dtype=np.int8),
-            "flag_meanings": "kept rejected",
-        }
-        dataset["rejected"] = _cube(result.rejected.astype(np.int8), dims, flags)
+        about = _flag("elements that the robust solver set aside", "kept rejected")
+        dataset["rejected"] = _cube(result.rejected.astype(np.int8), dims, about)
     _add_windows(dataset, result)
     dataset["noise"] = _noise(result, dims)
     if result.noise_scale is not None:
@@ -97,8 +100,12 @@ def from_result(result: DenoisedCube, correlation: ErrorCorrelation | None = Non
         about = {"long_name": "power of the noise by spatial frequency of a window", "units": "1"}
         dataset["noise_power"] = (("frequency_row", "frequency_col"), result.noise_power, about)
     if result.unexplained is not None:
-        dataset["unexplained"] = _unexplained(result, dims)
-    if metadata.get("fwhm") is not None and len(metadata["fwhm"]) == result.estimate.shape[2]:
+        flags = np.zeros(result.estimate.shape[:2], dtype=np.int8)
+        flags[tuple(np.asarray(result.unexplained).T)] = 1
+        what = "pixels whose spectrum no window explains: kept, with a larger std"
+        about = _flag(what, "explained unexplained")
+        dataset["unexplained"] = ((dims.row, dims.col), flags, about)
+    if metadata.get("fwhm") is not None and len(metadata["fwhm"]) == bands:
         about = {"long_name": "full width at half maximum of the band", "units": "nm"}
         dataset["fwhm"] = (dims.band, np.asarray(metadata["fwhm"], dtype=float), about)
     if "xarray" not in metadata:
@@ -106,17 +113,14 @@ def from_result(result: DenoisedCube, correlation: ErrorCorrelation | None = Non
     return dataset
 
 
-def _unexplained(result: DenoisedCube, dims: _Dims) -> xr.Variable:
-    """Return a map of the pixels whose spectrum no window explains."""
-    flags = np.zeros(result.estimate.shape[:2], dtype=np.int8)
-    flags[tuple(np.asarray(result.unexplained).T)] = 1
-    about = {
-        "long_name": "pixels whose spectrum no window explains: kept, with a larger std",
+def _flag(what: str, meanings: str) -> dict[str, Any]:
+    """Return the attributes of flags that are 0 or 1."""
+    return {
+        "long_name": what,
         "standard_name": "quality_flag",
         "flag_values": np.array([0, 1], dtype=np.int8),
-        "flag_meanings": "explained unexplained",
+        "flag_meanings": meanings,
     }
-    return xr.Variable((dims.row, dims.col), flags, about)
 
 
 def layout(
@@ -139,13 +143,22 @@ def _dims(metadata: Mapping[str, Any], centres: np.ndarray | None) -> _Dims:
     if labels:
         row, col, band = labels["roles"]
         return _Dims(row, col, band, tuple(labels["dims"]))
-    band = "band"
-    if centres is not None and len(centres) > 1:
-        steps = np.diff(np.asarray(centres, dtype=float))
-        # A coordinate variable must rise or fall; detectors that overlap make wavelengths go back.
-        if (steps > 0).all() or (steps < 0).all():
-            band = "wavelength"
+    band = band_dimension(centres)
     return _Dims("y", "x", band, (band, "y", "x"))
+
+
+def band_dimension(centres: np.ndarray | None) -> str:
+    """Return the name of the band dimension: wavelengths, where these rise or fall throughout.
+
+    Detectors that overlap make them go back, which a coordinate variable must not.
+    """
+    steps = np.diff(np.asarray([] if centres is None else centres, dtype=float))
+    return "wavelength" if steps.size and abs(np.sign(steps).sum()) == steps.size else "band"
+
+
+def fill_of(variable: xr.Variable, data: bool) -> Any:
+    """Return the fill value of a variable: NaN for data that are floats, none for all else."""
+    return np.array(np.nan, variable.dtype)[()] if data and variable.dtype.kind == "f" else None
 
 
 def _cube(values: np.ndarray, dims: _Dims, attrs: Mapping[str, Any]) -> xr.Variable:
@@ -206,20 +219,6 @@ def _estimate_attributes(result: DenoisedCube, name: str) -> dict[str, Any]:
         attached.append("unexplained")
     attrs["ancillary_variables"] = " ".join(attached)
     return attrs
-
-
-def _good_bands(result: DenoisedCube, dims: _Dims) -> xr.Variable:
-    bands = result.estimate.shape[2]
-    good = result.metadata.get("good_bands")
-    if good is None or len(good) != bands:
-        good = np.ones(bands)
-    attrs = {
-        "long_name": "bands that the input calls good",
-        "standard_name": "quality_flag",
-        "flag_values": np.array([0, 1], dtype=np.int8),
-        "flag_meanings": "bad good",
-    }
-    return xr.Variable(dims.band, np.asarray(good, dtype=bool).astype(np.int8), attrs)
 
 
 def _add_uncertainty(
@@ -316,11 +315,7 @@ def _coordinates(result: DenoisedCube, dims: _Dims) -> dict[str, Any]:
     labels = result.metadata.get("xarray")
     if labels:
         return dict(labels["coords"].coords)
-    attrs: dict[str, Any] = {
-        "standard_name": "radiation_wavelength",
-        "long_name": "band centre",
-        "units": "nm",
-    }
+    attrs: dict[str, Any] = dict(CENTRE)
     bands = result.estimate.shape[2]
     names = result.metadata.get("band_names")
     named = {"band_names": list(names)} if names is not None and len(names) == bands else {}
@@ -420,7 +415,6 @@ def read_header(dataset: xr.Dataset) -> Header:
         )
     axes = tuple(str(dataset.attrs["sigmacube_axes"]).split())
     metadata = from_json(str(dataset.attrs["sigmacube_metadata"]))
-    standard = _Dims("y", "x", axes[2], (axes[2], "y", "x"))
     if "sigmacube_labels" in dataset.attrs:
         metadata["xarray"] = labels_of(dataset[name], axes)
     location = {
@@ -434,7 +428,7 @@ def read_header(dataset: xr.Dataset) -> Header:
         str(name),
         axes,
         float(level) if level.ndim == 0 else level,
-        _stored_wavelengths(dataset, standard),
+        _stored_wavelengths(dataset, axes[2]),
         metadata,
         from_json(str(dataset.attrs["sigmacube_settings"])),
     )
@@ -499,9 +493,9 @@ def cube_names(name: str) -> dict[str, str]:
     return {"estimate": name, "std": f"{name}_uncertainty", "rejected": "rejected"}
 
 
-def _stored_wavelengths(dataset: xr.Dataset, dims: _Dims) -> np.ndarray | None:
+def _stored_wavelengths(dataset: xr.Dataset, band: str) -> np.ndarray | None:
     for key in ("wavelength", *spectral.NAMES):
-        if key in dataset.variables and dataset[key].dims == (dims.band,):
+        if key in dataset.variables and dataset[key].dims == (band,):
             centres, _, _ = spectral.to_nanometres(
                 list(dataset[key].values), dataset[key].attrs.get("units")
             )

@@ -55,7 +55,7 @@ class _Labelled(ABC):
                 made[key] = made[key].astype(dtype)
         encoding = {
             # Coordinates must not carry a fill value.
-            str(key): {"_FillValue": _fill(variable, key in made.data_vars)}
+            str(key): {"_FillValue": cf.fill_of(variable, key in made.data_vars)}
             | self.stored_as(variable)
             for key, variable in made.variables.items()
         }
@@ -123,10 +123,6 @@ def _stored_chunks(array: xr.DataArray, axes: tuple[str, ...]) -> tuple[int, int
 
 def _chunks(shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(min(size, _CHUNK) for size in shape)
-
-
-def _fill(variable: xr.Variable, cubes: bool) -> Any:
-    return np.array(np.nan, variable.dtype)[()] if cubes and variable.dtype.kind == "f" else None
 
 
 class _NetCDF(_Labelled):

@@ -170,7 +170,8 @@ def _esri_fields(path: Path, lines: list[str]) -> dict[str, str]:
 
 
 def _check_no_padding(path: Path, found: Mapping[str, str], fields: Mapping[str, str]) -> None:
-    if _wavelength_count(fields) not in (None, _integer(fields, "bands")):
+    centres = _items(fields, "wavelength")
+    if centres is not None and len(centres) != _integer(fields, "bands"):
         return  # reported with the wavelengths
     row = _integer(fields, "samples") * (int(found.get("NBITS", "8")) // 8)
     given = found.get("BANDROWBYTES", str(row))
@@ -247,11 +248,6 @@ def _items(fields: Mapping[str, str], key: str) -> list[str] | None:
     while items and not items[-1]:  # a comma after the last item
         items.pop()
     return items
-
-
-def _wavelength_count(fields: Mapping[str, str]) -> int | None:
-    items = _items(fields, "wavelength")
-    return None if items is None else len(items)
 
 
 def _per_band(fields: Mapping[str, str], key: str, bands: int) -> list[str] | None:

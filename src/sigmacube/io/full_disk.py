@@ -94,9 +94,6 @@ class _Patient(io.RawIOBase):
     def seekable(self) -> bool:
         return True
 
-    def tell(self) -> int:
-        return self._at
-
     def seek(self, offset: int, whence: int = 0) -> int:
         base = (0, self._at, self._size)[whence]
         self._at = base + offset

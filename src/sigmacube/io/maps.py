@@ -61,7 +61,8 @@ def write_product(
         Whether existing files may be replaced.
     """
     path = Path(path)
-    lookup = lookup_of(product.metadata, _size(product)) if ortho else None
+    rows, cols = product.estimate.shape[:2]
+    lookup = lookup_of(product.metadata, (rows, cols)) if ortho else None
     unit = str(product.metadata.get("units") or "")
     tags = {"sigmacube_product": to_json(product.settings)}
     if product.estimate.ndim == 2:
@@ -77,11 +78,6 @@ def write_product(
         }
     _write(images, path, product.metadata, lookup, tags, overwrite)
     return path
-
-
-def _size(product: Product) -> tuple[int, int]:
-    rows, cols = product.estimate.shape[:2]
-    return rows, cols
 
 
 def _bands(product: Product, values: Any, mark: str) -> list[_Layer]:

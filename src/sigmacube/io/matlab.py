@@ -41,7 +41,10 @@ def open_source(
     import h5py
 
     if h5py.is_hdf5(path):
-        return open_variables(path, _hdf_variables(path), variable=variable, axes=axes)
+        from sigmacube.io import hdf
+
+        found = [_reversed(v) for v in hdf.contents(path, skip=b"#")[1]]
+        return open_variables(path, found, variable=variable, axes=axes)
     try:
         with path.open("rb") as file:
             variables = [_variable(path, array) for array in _arrays(file)]
@@ -50,15 +53,8 @@ def open_source(
     return open_variables(path, variables, variable=variable, axes=axes)
 
 
-def _hdf_variables(path: Path) -> list[Variable]:
-    """Return the arrays of a v7.3 file, with MATLAB's axes: HDF5 stores them reversed."""
-    from sigmacube.io import hdf
-
-    _, variables = hdf.contents(path, skip=b"#")
-    return [_reversed(v) for v in variables]
-
-
 def _reversed(v: Variable) -> Variable:
+    """Return an array of a v7.3 file with MATLAB's axes: HDF5 stores them reversed."""
     load = v.load
     return Variable(
         v.name, v.shape[::-1], v.dtype, lambda key: np.asarray(load(key[::-1])).transpose()

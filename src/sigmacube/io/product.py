@@ -80,15 +80,11 @@ def to_dataframe(product: Product) -> pd.DataFrame:
 
 def _dims(product: Product) -> dict[str, str]:
     """Return the name of each dimension by its role."""
-    names = {"row": "y", "col": "x", "band": "band", "region": "region"}
+    names = {"row": "y", "col": "x", "region": "region"}
     labels = product.metadata.get("xarray")
     if labels:
         names["row"], names["col"] = labels["roles"][:2]
-    centres = product.wavelengths
-    if centres is not None and len(centres) > 1:
-        steps = np.diff(np.asarray(centres, dtype=float))
-        if (steps > 0).all() or (steps < 0).all():
-            names["band"] = "wavelength"
+    names["band"] = cubes.band_dimension(product.wavelengths)
     return {role: names[role] for role in product.dims}
 
 
@@ -168,12 +164,8 @@ def _coordinates(product: Product, dims: Mapping[str, str]) -> dict[str, Any]:
         about = {"long_name": "label of the region", "units": "1"}
         coords["region"] = ("region", product.regions, about)
     if "band" in dims and product.wavelengths is not None:
-        about = {
-            "standard_name": "radiation_wavelength",
-            "long_name": "band centre",
-            "units": "nm",
-        }
-        coords["wavelength"] = (dims["band"], np.asarray(product.wavelengths, dtype=float), about)
+        centres = np.asarray(product.wavelengths, dtype=float)
+        coords["wavelength"] = (dims["band"], centres, dict(cubes.CENTRE))
     return coords
 
 
@@ -241,12 +233,7 @@ def check(dims: tuple[str, ...], path: Path) -> None:
 
 def _fills(made: xr.Dataset) -> dict[Any, Any]:
     """Return the fill value of every variable: none for coordinates and integers."""
-    return {
-        key: np.array(np.nan, variable.dtype)[()]
-        if key in made.data_vars and variable.dtype.kind == "f"
-        else None
-        for key, variable in made.variables.items()
-    }
+    return {k: cubes.fill_of(v, k in made.data_vars) for k, v in made.variables.items()}
 
 
 def _table(product: Product) -> str:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sigmacube.core.card import Card, size_of, span_of
+from sigmacube.core.whitening import std_of_noise
 from sigmacube.core.windows import Axis, Span
 from sigmacube.error_correlation import window_sides
 from sigmacube.io.places import local_path
@@ -145,9 +146,7 @@ class ResultFile(Card):
     @property
     def noise_std(self) -> np.ndarray:
         """(bands,) standard deviation of the noise."""
-        level = np.asarray(self.about.noise, dtype=np.float64)
-        std = np.sqrt(np.diag(level)) if level.ndim == 2 else level
-        return np.broadcast_to(std, (self.shape[2],))
+        return np.broadcast_to(std_of_noise(self.about.noise), (self.shape[2],))
 
     @property
     def good_bands(self) -> np.ndarray:

@@ -78,10 +78,6 @@ class Source(Card):
                 f"{self.path}: values of type {self.stored_dtype} are not supported. "
                 "They must be real integers or floats."
             )
-        self._check_scaling()
-
-    def _check_scaling(self) -> None:
-        """Refuse factors that no value survives."""
         for what, given in (("scale factor", self.scale), ("offset", self.offset)):
             values = np.asarray(0.0 if given is None else given, dtype=np.float64)
             with np.errstate(over="ignore", under="ignore"):

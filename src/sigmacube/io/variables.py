@@ -178,7 +178,9 @@ def _source(
     extra = _per_band(variables, bands, metadata, notes)
     extra |= _scaling(cube, metadata)
     _place(cube, variables, attrs, order, metadata)
-    _time(attrs, metadata)
+    for key in ("time_coverage_start", "acquisition_time", "start_time", "Product_StartTime"):
+        if isinstance(attrs.get(key), str):
+            metadata.setdefault("acquisition_time", attrs[key])
     if notes:
         metadata["notes"] = notes
     if isinstance(attrs.get("sigmacube_metadata"), str):
@@ -302,10 +304,3 @@ def _even(v: Variable) -> tuple[float, float] | None:
 
 def _pixel_index(v: Variable, first_step: tuple[float, float]) -> bool:
     return first_step == (0.0, 1.0) and "standard_name" not in v.attrs
-
-
-def _time(attrs: Mapping[str, Any], metadata: dict[str, Any]) -> None:
-    for key in ("time_coverage_start", "acquisition_time", "start_time", "Product_StartTime"):
-        if isinstance(attrs.get(key), str):
-            metadata.setdefault("acquisition_time", attrs[key])
-            return

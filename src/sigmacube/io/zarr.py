@@ -53,16 +53,12 @@ def open_source(
             arrays: list[tuple[str, Any]] = [(path.stem, root)]
             attrs = {}
         else:
-            arrays = [item for item in root.members(max_depth=None) if _is_array(item[1])]
+            arrays = [item for item in root.members(max_depth=None) if hasattr(item[1], "shape")]
     except Exception as error:  # each damaged part of a store raises its own kind
         reason = " ".join(str(error).split()) or type(error).__name__
         raise ValueError(f"{address or path}: not readable as a Zarr store ({reason}).") from None
     variables = [_variable(path, name, array) for name, array in arrays]
     return open_variables(path, variables, attrs=attrs, variable=variable, axes=axes)
-
-
-def _is_array(item: Any) -> bool:
-    return hasattr(item, "shape")
 
 
 def _variable(path: Path, name: str, array: Any) -> Variable:

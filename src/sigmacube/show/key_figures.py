@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sigmacube.core.card import card_html, count_of, size_of, span_of, spread_of
+from sigmacube.core.whitening import std_of_noise
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -45,7 +46,7 @@ def key_figures(result: Result) -> dict[str, str]:
         std = np.asarray(result.std[every])
         finite = std[np.isfinite(std)]
         figures["σ of the estimate"] = f"median {np.median(finite):.3g}" if finite.size else "none"
-        left = std / _noise_std(result)
+        left = std / std_of_noise(result.noise)
         left = left[np.isfinite(left)]
         if left.size:
             figures["noise left"] = f"{100 * np.median(left):.0f} % (median)"
@@ -90,16 +91,11 @@ def relative_std(result: Result) -> np.ndarray:
     """Return sigma over the noise, cube-like."""
     if result.std is None:
         raise ValueError("Invalid request: the result was made with uncertainty=False.")
-    return np.asarray(result.std / _noise_std(result))
-
-
-def _noise_std(result: Result) -> np.ndarray:
-    noise = np.asarray(result.noise, dtype=np.float64)
-    return np.sqrt(np.diag(noise)) if noise.ndim == 2 else noise
+    return np.asarray(result.std / std_of_noise(result.noise))
 
 
 def _noise_text(result: Result) -> str:
-    levels = _noise_std(result)
+    levels = std_of_noise(result.noise)
     if levels.ndim and not _is_lazy(result.estimate):  # bands without data have no noise to tell
         values = np.asarray(result.estimate[_thinning(result.estimate.shape)])
         levels = levels[np.isfinite(values).any(axis=(0, 1))]

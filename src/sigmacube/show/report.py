@@ -184,7 +184,8 @@ class _Page:
         )
         settings = self.result.settings
         made = f"sigmacube {settings.get('version', __version__)}"
-        thin = f" Figures and maps use every {_nth(self.step)} pixel." if self.step > 1 else ""
+        nth = {2: "second", 3: "third"}.get(self.step, f"{self.step}th")
+        thin = f" Figures and maps use every {nth} pixel." if self.step > 1 else ""
         what = (
             f"Denoised by {escape(made)} with windows of {_sides(settings.get('window'))} pixels "
             f"every {_sides(settings.get('step'))}, solver {escape(str(settings.get('solver')))}. "
@@ -494,10 +495,6 @@ def _sides(value: Any) -> str:
     if isinstance(value, list | tuple) and len(value) >= 2:
         return escape(f"{value[0]} × {value[1]}" if value[0] != value[1] else str(value[0]))
     return escape(str(value))
-
-
-def _nth(step: int) -> str:
-    return {2: "second", 3: "third"}.get(step, f"{step}th")
 
 
 def _words(key: object) -> str:

@@ -12,7 +12,7 @@ import numpy as np
 from sigmacube import io
 from sigmacube.estimators import estimator
 from sigmacube.io import cf
-from sigmacube.io.atomic import commit, remove
+from sigmacube.io.atomic import commit, flush, remove
 from sigmacube.io.error_models import creating, pack
 from sigmacube.io.zarr import library
 from sigmacube.result import DenoisedCube
@@ -72,7 +72,7 @@ def _complete_store(job: Job) -> None:
     passing("metadata-before")
     small = made.drop_vars([*cubes])
     small["residual_ratio"] = small["residual_ratio"].astype(job.run["dtype"])
-    encoding = {str(k): {"_FillValue": _fill(v, k in small.data_vars)}
+    encoding = {str(k): {"_FillValue": cf.fill_of(v, k in small.data_vars)}
                 for k, v in small.variables.items()}  # fmt: skip
     attrs, small.attrs = small.attrs, {}
     small.to_zarr(job.store, mode="a", zarr_format=3, consolidated=False, encoding=encoding)
@@ -101,10 +101,6 @@ def _clear(job: Job, keep: set[str]) -> None:
     root = library().open_group(job.store, mode="a", zarr_format=3)
     for name in [name for name in root.array_keys() if name not in keep]:
         del root[name]
-
-
-def _fill(variable: Any, data: bool) -> Any:
-    return np.array(np.nan, variable.dtype)[()] if data and variable.dtype.kind == "f" else None
 
 
 def _plain(value: Any) -> Any:
@@ -144,8 +140,7 @@ def _write_files(job: Job, path: Path) -> None:
             tell(pack(job.factors, create))
     passing("metadata-after")
     for file in temporary:
-        with file.open("rb+") as opened:
-            os.fsync(opened.fileno())
+        flush(file)
     passing("rename-before")
     commit(temporary, finals, [file for file in every if file not in finals])
 

@@ -13,18 +13,7 @@ from typing import Any
 from sigmacube.io.places import address_of
 from sigmacube.tiles.faults import passing
 
-__all__ = ["Folder", "is_address"]
-
-
-def is_address(place: str | Path) -> bool:
-    """Tell whether a place is an address such as ``s3://bucket/cube.zarr``.
-
-    Examples
-    --------
-    >>> is_address("s3://bucket/cube.zarr"), is_address("data/cube.zarr")
-    (True, False)
-    """
-    return address_of(place) is not None
+__all__ = ["Folder"]
 
 
 @dataclass(frozen=True)
@@ -36,7 +25,7 @@ class Folder:
     @property
     def local(self) -> Path | None:
         """The folder on this machine; None where it lies elsewhere."""
-        return None if is_address(self.place) else Path(self.place)
+        return None if address_of(self.place) else Path(self.place)
 
     def _remote(self) -> tuple[Any, str]:
         import fsspec

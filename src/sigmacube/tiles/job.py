@@ -38,13 +38,8 @@ __all__ = ["Job", "compute_tile", "from_npz", "to_npz"]
 _FACTORS = "factors/{:06d}.npz"
 
 
-def to_npz(arrays: Mapping[str, Any]) -> bytes:
+def to_npz(arrays: Mapping[str, Any]) -> memoryview:
     """Return arrays as the bytes of an .npz file."""
-    return bytes(_npz_buffer(arrays))
-
-
-def _npz_buffer(arrays: Mapping[str, Any]) -> memoryview:
-    """Return the bytes of an .npz file, not copied once more."""
     buffer = bytes_io.BytesIO()
     np.savez(buffer, allow_pickle=False, **{key: np.asarray(arrays[key]) for key in arrays})
     return buffer.getbuffer()
@@ -181,7 +176,7 @@ class Job:
         own: ModelArrays = errors.to_arrays(tile.rows, tile.cols)
         summary = {"kind": own.kind, "about": own.about, "places": own.places,
                    "shapes": own.shapes}  # fmt: skip
-        content = _npz_buffer({"summary": json.dumps(summary), **own.arrays})
+        content = to_npz({"summary": json.dumps(summary), **own.arrays})
         self.folder.write(_FACTORS.format(tile.number), content, "factors-during")
         passing("factors-after")
         return {"factors": np.array([zlib.crc32(content), len(content)], dtype=np.int64)}

@@ -20,7 +20,7 @@ from sigmacube.core.progress import Progress, phase
 from sigmacube.estimators import estimator
 from sigmacube.io import cf
 from sigmacube.io.atomic import check_not_input
-from sigmacube.io.places import local_path
+from sigmacube.io.places import address_of, local_path
 from sigmacube.io.source import Source
 from sigmacube.io.watch import check_unchanged, digesting, stamp
 from sigmacube.pipeline import survey_scene
@@ -30,7 +30,7 @@ from sigmacube.tiles.execute import Execution, run_tiles
 from sigmacube.tiles.faults import passing
 from sigmacube.tiles.figures import Figures, gathered
 from sigmacube.tiles.finish import create_arrays, window_maps, write_output
-from sigmacube.tiles.folder import Folder, is_address
+from sigmacube.tiles.folder import Folder
 from sigmacube.tiles.job import Job, compute_tile, open_job, to_npz
 from sigmacube.tiles.plan import (
     check_memory,
@@ -220,7 +220,7 @@ def _outcome(job: Job, output: str, computed: int) -> Outcome:
 
 
 def _absolute(place: str | Path) -> str:
-    return str(place) if is_address(place) else os.path.abspath(local_path(place))
+    return str(place) if address_of(place) else os.path.abspath(local_path(place))
 
 
 def run_folder(output: str) -> str:
@@ -231,7 +231,7 @@ def run_folder(output: str) -> str:
     >>> run_folder("/data/clean.zarr"), run_folder("s3://bucket/clean.zarr")
     ('/data/.clean.zarr.run', 's3://bucket/.clean.zarr.run')
     """
-    if is_address(output):
+    if address_of(output):
         parent, _, name = output.rpartition("/")
         return f"{parent}/.{name}.run"
     return str(Path(output).with_name(f".{Path(output).name}.run"))
@@ -249,7 +249,7 @@ def _enter(
             "--overwrite starts anew."
         )
     goes_on = begun and resume
-    written = Folder(output).exists() if is_address(output) else Path(output).exists()
+    written = Folder(output).exists() if address_of(output) else Path(output).exists()
     finished = resume and there and not begun and written
     if finished or (goes_on and _is_renamed(folder, output)):
         _close(folder)
@@ -261,7 +261,7 @@ def _enter(
         return False
     if there:
         folder.remove()
-    if is_address(output):  # nothing can be renamed there, so an old store goes first
+    if address_of(output):  # nothing can be renamed there, so an old store goes first
         Folder(output).remove()
     folder.create("tiles", "factors")
     return True
@@ -278,7 +278,7 @@ def _is_renamed(folder: Folder, output: str) -> bool:
 def _check_inputs(output: str, source: str, options: Settings) -> None:
     """Refuse an output that would replace the input."""
     outputs: list[str | Path] = [output]
-    if not is_address(output):
+    if not address_of(output):
         outputs += io.output_files(
             output,
             uncertainty=options.uncertainty,
@@ -289,7 +289,7 @@ def _check_inputs(output: str, source: str, options: Settings) -> None:
 
 
 def _check_output(output: str, uncertainty: bool, rejected: bool, *, overwrite: bool) -> None:
-    if not is_address(output):
+    if not address_of(output):
         io.output_files(output, uncertainty=uncertainty, rejected=rejected, overwrite=overwrite)
     elif not output.lower().endswith(".zarr"):
         raise ValueError(f"{output}: only Zarr stores (.zarr) are written to an address.")
@@ -313,7 +313,7 @@ def _settings(
         "options": options.to_dict(),
         "dtype": dtype,
         "tile": None if tile is None else list(tile),
-        "address": output if is_address(output) else None,
+        "address": output if address_of(output) else None,
         "name": name,
         "dims": list(dims),
         "stamp": stamp(source),

@@ -42,4 +42,4 @@ def opened(
     cube = folder.find("SPECTRAL_IMAGE")
     if cube is None:
         raise ValueError(f"{folder.path}: no SPECTRAL_IMAGE.tif beside {folder.xml}.")
-    return open_images(folder, [(cube, None)], table, None, None, background, metadata)
+    return open_images(folder, cube, None, table, background, metadata)

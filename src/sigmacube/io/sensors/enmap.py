@@ -52,8 +52,8 @@ def opened(
     if level == "L1B":
         return _one_detector(folder, table, split, variable, background, metadata)
     cube = _image(folder, "SPECTRAL_IMAGE")
-    images = [(cube, folder.find("QL_PIXELMASK"))]
-    return open_images(folder, images, table, split, join, background, metadata)
+    flags = folder.find("QL_PIXELMASK")
+    return open_images(folder, cube, flags, table, background, metadata, split, join)
 
 
 def _one_detector(
@@ -73,8 +73,8 @@ def _one_detector(
         )
     own = table.part(0, split) if wanted == "vnir" else table.part(split, len(table) - split)
     cube = _image(folder, f"SPECTRAL_IMAGE_{wanted.upper()}")
-    images = [(cube, folder.find(f"QL_PIXELMASK_{wanted.upper()}"))]
-    made = open_images(folder, images, own, None, None, background, metadata)
+    flags = folder.find(f"QL_PIXELMASK_{wanted.upper()}")
+    made = open_images(folder, cube, flags, own, background, metadata)
     # The transform of an L1B image is a fit of its corners, no map.
     kept = {k: v for k, v in made.metadata.items() if k not in ("transform", "crs_wkt")}
     return replace(made, metadata=kept)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 from xml.etree import ElementTree
@@ -77,48 +77,37 @@ def level_in(folder: ProductFolder, root: ElementTree.Element, tags: Sequence[st
 
 def open_images(
     folder: ProductFolder,
-    images: Sequence[tuple[str, str | None]],
+    image: str,
+    flags: str | None,
     table: BandTable,
-    split: int | None,
-    join: str | None,
     nodata: float,
     metadata: dict[str, Any],
+    split: int | None = None,
+    join: str | None = None,
 ) -> Source:
-    """Return the bands of some images of a product as one cube.
+    """Return the bands of an image of a product as a cube.
 
-    ``images`` are pairs of a cube and its flags per band; ``split`` is the number of bands of the
-    first detector, where one image holds two.
+    ``flags`` is an image of flags per band; ``split`` the number of bands of the first detector,
+    where the image holds two.
     """
-    opened = [(_raster(folder, cube), _flags(folder, flags)) for cube, flags in images]
-    total = sum(source.shape[2] for source, _ in opened)
+    source = geotiff.open_source(folder.path, place=folder.image(image))
+    total = source.shape[2]
     if total != len(table):
         raise ValueError(
             f"{folder.path}: {total} bands in the images, {len(table)} in {folder.xml}. There "
             "must be as many."
         )
-    parts: list[Detector] = []
-    first = 0
-    for source, flags in opened:
-        count = source.shape[2]
-        own = table.part(first, count)
-        parts.append(Detector(source.load, own.wavelengths, own.fwhm, own.gain, own.offset, flags))
-        first += count
-    if split is not None and len(parts) == 1 and 0 < split < total:
-        whole = parts[0]
-        parts = [whole.pick(np.arange(split)), whole.pick(np.arange(split, total))]
+    flagged = None
+    if flags is not None:
+        flagged = geotiff.open_source(folder.path, place=folder.image(flags)).load
+    columns = (table.wavelengths, table.fwhm, table.gain, table.offset)
+    parts = [Detector(source.load, *columns, flagged)]
+    if split is not None and 0 < split < total:
+        parts = [parts[0].pick(np.arange(*ends)) for ends in ((0, split), (split, total))]
     joined = Joined.create(parts, join)
-    source = opened[0][0]
     for key in ("crs_wkt", "transform", "interleave"):
         if key in source.metadata:
             metadata.setdefault(key, source.metadata[key])
     metadata |= {"wavelength_units": "nm", "source": folder.path.name}
     size = source.shape[:2]
     return joined.source(folder.path, size, source.stored_dtype, metadata, nodata, folder.files)
-
-
-def _raster(folder: ProductFolder, name: str) -> Source:
-    return geotiff.open_source(folder.path, place=folder.image(name))
-
-
-def _flags(folder: ProductFolder, name: str | None) -> Callable[[slice, slice], np.ndarray] | None:
-    return None if name is None else _raster(folder, name).load

@@ -10,13 +10,13 @@ import numpy as np
 from matplotlib.colors import BoundaryNorm
 from matplotlib.ticker import PercentFormatter
 
+from sigmacube.core.whitening import std_of_noise
 from sigmacube.cube import Cube
 from sigmacube.show.plots.color import false_color, shown_colors, stretch_limits
 from sigmacube.show.plots.sources import (
     Result,
     good_bands_of,
     image_of,
-    noise_std_of,
     one_image,
     quantity,
     std_of,
@@ -161,7 +161,7 @@ def sigma_ratio_map(
     >>> float(plots.sigma_ratio_map(result).images[0].get_array().max())
     0.5
     """
-    ratio = std_of(source) / noise_std_of(source)
+    ratio = std_of(source) / std_of_noise(source.noise)
     values, where = one_image(
         ratio, wavelengths_of(source), good_bands_of(source), wavelength, band
     )

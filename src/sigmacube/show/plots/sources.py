@@ -15,7 +15,6 @@ __all__ = [
     "std_of",
     "wavelengths_of",
     "good_bands_of",
-    "noise_std_of",
     "plain",
     "quantity",
     "nearest",
@@ -87,12 +86,6 @@ def good_bands_of(source: object) -> np.ndarray | None:
     """Return which bands are good, where the source states it."""
     found = getattr(source, "metadata", {}).get("good_bands")
     return None if found is None else np.asarray(found, dtype=bool)
-
-
-def noise_std_of(source: Result) -> np.ndarray:
-    """Return the noise's standard deviation: scalar or per band."""
-    noise = np.asarray(source.noise, dtype=np.float64)
-    return np.sqrt(np.diag(noise)) if noise.ndim == 2 else noise
 
 
 def plain(text: object) -> str:

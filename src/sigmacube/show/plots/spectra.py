@@ -10,12 +10,12 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
 from sigmacube.core.levels import half_width
+from sigmacube.core.whitening import std_of_noise
 from sigmacube.cube import Cube
 from sigmacube.show.look import BLUE, GREY, INK, VERMILION
 from sigmacube.show.plots.sources import (
     Result,
     good_bands_of,
-    noise_std_of,
     pixel_of,
     quantity,
     std_of,
@@ -242,7 +242,7 @@ def noise_spectrum(source: Result, *, ax: Axes | None = None) -> Axes:
     bands = std.shape[2]
     wavelengths, good = wavelengths_of(source), good_bands_of(source)
     x = np.arange(bands, dtype=float) if wavelengths is None else np.asarray(wavelengths, float)
-    noise = np.broadcast_to(noise_std_of(source), bands)
+    noise = np.broadcast_to(std_of_noise(source.noise), bands)
     flat = std.reshape(-1, bands)
     kept = np.isfinite(flat).any(axis=0)
     median = np.full(bands, np.nan)
