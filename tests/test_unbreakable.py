@@ -384,14 +384,14 @@ class TestStreamsAndSignals:
         np.save(tmp_path / "in.npy", np.random.default_rng(0).normal(size=(12, 10, 5)))
         code = """if True:
             import sys, time
-            from sigmacube.io import full_disk
-            write = full_disk._Patient._store
+            from sigmacube.io import atomic
+            write = atomic._Patient._store
             def wait(*given):
-                full_disk._Patient._store = write
+                atomic._Patient._store = write
                 print("writing", flush=True)
                 time.sleep(0.5)
                 write(*given)
-            full_disk._Patient._store = wait
+            atomic._Patient._store = wait
             from sigmacube.cli import main
             main()
             """

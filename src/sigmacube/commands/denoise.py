@@ -119,7 +119,7 @@ def _check(source: str, output: str, options: dict[str, Any]) -> None:
 
     Settings(**solving(options))
     if options["axes"] is not None:
-        from sigmacube.io.axes import parse_axes
+        from sigmacube.io.variables import parse_axes
 
         parse_axes(options["axes"])
     if options["mask"] is not None:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from sigmacube.io.atomic import write_netcdf
 from sigmacube.io.error_models import arrays_of, creating, open_errors, pack
-from sigmacube.io.full_disk import write_netcdf
 from sigmacube.io.hdf import check_lengths
 from sigmacube.io.result_file import ResultFile
 

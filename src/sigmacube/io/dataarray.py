@@ -11,7 +11,7 @@ import xarray as xr
 
 from sigmacube.cube import Cube
 from sigmacube.io import wavelengths as spectral
-from sigmacube.io.axes import BAND_NAMES, COL_NAMES, ROW_NAMES, axes_from_names
+from sigmacube.io.variables import BAND_NAMES, COL_NAMES, ROW_NAMES, axes_from_names
 
 __all__ = [
     "dataarray_mask",

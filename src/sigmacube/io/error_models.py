@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sigmacube.core.stored import ArraySpec, ModelArrays, StoredErrors, is_packed, reader_of
-from sigmacube.io.full_disk import written_by_hdf5
+from sigmacube.io.atomic import written_by_hdf5
 
 if TYPE_CHECKING:
     import xarray as xr

@@ -15,8 +15,7 @@ import xarray as xr
 from sigmacube._version import __version__
 from sigmacube.io import cf as cubes
 from sigmacube.io import maps
-from sigmacube.io.atomic import staged
-from sigmacube.io.full_disk import write_netcdf
+from sigmacube.io.atomic import staged, write_netcdf
 from sigmacube.io.metadata import to_json
 from sigmacube.io.ortho import lookup_of
 from sigmacube.io.places import local_path

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from sigmacube.estimated import EstimatedCube
 from sigmacube.products._types import Product, history, keeps_labels, std_of, without_bands
+from sigmacube.result import EstimatedCube
 
 __all__ = ["resample"]
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from sigmacube.core.card import Card, count_of, spread_of
-from sigmacube.estimated import EstimatedCube
+from sigmacube.result import EstimatedCube
 
 __all__ = ["ConditionedSpectrum", "condition"]
 

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from sigmacube.core.errors import CombinedErrors, ErrorModel, IndependentErrors
-from sigmacube.estimated import EstimatedCube
 from sigmacube.products._types import Product
+from sigmacube.result import EstimatedCube
 
 __all__ = ["FusedCube", "fuse"]
 

@@ -8,10 +8,10 @@ from typing import NoReturn
 
 import numpy as np
 
-from sigmacube.estimated import EstimatedCube
 from sigmacube.products._supports import Supports
 from sigmacube.products._types import Product, history, keeps_labels, std_of, without_bands
 from sigmacube.products.expressions import Expression, Jet, parse
+from sigmacube.result import EstimatedCube
 
 __all__ = ["INDICES", "index"]
 

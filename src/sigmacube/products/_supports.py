@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from sigmacube.core.errors import PixelSets
-from sigmacube.estimated import EstimatedCube
 from sigmacube.products._types import Product, history, keeps_labels, std_of
+from sigmacube.result import EstimatedCube
 
 __all__ = ["aggregate", "region_means", "Supports"]
 

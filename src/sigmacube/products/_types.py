@@ -12,7 +12,7 @@ import numpy as np
 
 from sigmacube.core.card import Card, count_of, spread_of
 from sigmacube.core.levels import half_width
-from sigmacube.estimated import EstimatedCube
+from sigmacube.result import EstimatedCube
 
 if TYPE_CHECKING:
     import pandas as pd
