@@ -16,8 +16,6 @@ from sigmacube.settings import Settings, takes_settings
 if TYPE_CHECKING:
     import xarray as xr
 
-__all__ = ["denoise"]
-
 
 @overload
 def denoise(cube: xr.DataArray, noise: Noise = ..., **options: Any) -> LabelledCube: ...

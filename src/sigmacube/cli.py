@@ -25,8 +25,6 @@ import click
 from sigmacube import commands
 from sigmacube._version import __version__
 
-__all__ = ["main", "Frame"]
-
 #: Faults of what the user gave; anything else is a failure while running.
 _BAD_INPUT = (
     ValueError,

@@ -12,8 +12,6 @@ import click
 
 from sigmacube.core.progress import Progress, bar
 
-__all__ = ["quiet", "say", "note", "log_as_notes", "percent", "progress", "working", "table"]
-
 
 def quiet() -> bool:
     """Return whether the user asked for silence with ``--quiet``."""

@@ -23,9 +23,6 @@ from sigmacube.noise.sample import NoiseSample
 from sigmacube.noise.scales import scales, smooth_directions
 from sigmacube.survey import STREAMED, Presence, Source, noise_sample
 
-__all__ = ["Corrected", "corrected", "find_clipping", "find_line_offsets"]
-
-
 # Step of a lattice over the noise beyond which clipping is not told from it.
 LATTICE = 1.0
 

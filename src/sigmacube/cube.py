@@ -10,8 +10,6 @@ import numpy as np
 
 from sigmacube.core.card import Card, size_of, span_of
 
-__all__ = ["Cube"]
-
 
 @dataclass(frozen=True, eq=False)
 class Cube(Card):

@@ -17,8 +17,6 @@ from sigmacube import synthetic
 from sigmacube.core.card import Card, size_of, span_of, spread_of
 from sigmacube.cube import Cube
 
-__all__ = ["REGISTRY", "Dataset", "Entry", "checksum", "load", "names"]
-
 
 @dataclass(frozen=True, eq=False)
 class Dataset(Card):

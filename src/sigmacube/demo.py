@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from sigmacube.cube import Cube
     from sigmacube.result import DenoisedCube
 
-__all__ = ["DemoResult", "run"]
-
 SHAPE = (96, 128, 180)
 NOISE_STD = 0.03
 SHOWN_NM = 850.0

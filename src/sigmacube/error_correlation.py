@@ -21,14 +21,6 @@ from threadpoolctl import threadpool_limits
 if TYPE_CHECKING:
     from sigmacube.result import DenoisedCube
 
-__all__ = [
-    "ErrorCorrelation",
-    "along_bands",
-    "along_pixels",
-    "error_correlation",
-    "window_sides",
-]
-
 #: Places along an image axis that the means are taken over; the edges have fewer windows.
 _SAMPLES = (0.5, 0.2, 0.8)
 #: Elements of the cube times places that may be asked for an exact variance, each a pass over it.

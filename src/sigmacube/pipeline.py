@@ -35,8 +35,6 @@ from sigmacube.survey import (
 if TYPE_CHECKING:
     import xarray as xr
 
-__all__ = ["as_cube", "denoise_cube", "denoise_region", "survey_scene"]
-
 Noise = float | np.ndarray | str | SignalNoise | SettledNoise | None
 
 

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from sigmacube.error_correlation import ErrorCorrelation
 
-__all__ = ["DenoisedCube", "EstimatedCube", "LabelledCube", "with_labels"]
-
 
 class EstimatedCube(Card):
     """Base of cubes that hold an estimate, its standard deviation and an error model."""

@@ -18,8 +18,6 @@ from sigmacube.core.tables import SOLVERS, WEIGHTINGS
 if TYPE_CHECKING:
     from sigmacube.core.windows import WindowSpec
 
-__all__ = ["PRIORS", "Settings", "takes_settings"]
-
 log = logging.getLogger("sigmacube")
 
 PRIORS = ("spatial", None)

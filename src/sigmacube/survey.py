@@ -29,18 +29,6 @@ from sigmacube.noise.line_offsets import LineOffsets
 from sigmacube.noise.signal_noise import SignalNoise
 from sigmacube.settings import Settings
 
-__all__ = [
-    "Presence",
-    "Scene",
-    "SceneBlock",
-    "SettledNoise",
-    "Source",
-    "Survey",
-    "find_presence",
-    "noise_sample",
-    "settle_noise",
-]
-
 # Elements that are looked at together when the whole scene is streamed: 8 MB of float64.
 STREAMED = 1_000_000
 # Noise is estimated on the whole scene up to so many pixels along a side, and beyond that on a

@@ -20,17 +20,6 @@ from sigmacube.io.places import address_of, local_path
 from sigmacube.noise import ESTIMATORS
 from sigmacube.settings import Settings
 
-__all__ = [
-    "FILE",
-    "Number",
-    "Sides",
-    "local_file",
-    "reading",
-    "reading_options",
-    "solving",
-    "solving_options",
-]
-
 #: A file, a folder, an address, or - : shells complete names, and commands look themselves.
 FILE = click.Path(allow_dash=True, path_type=str)
 

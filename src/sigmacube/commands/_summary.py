@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from sigmacube.result import DenoisedCube
     from sigmacube.tiles import Outcome
 
-__all__ = ["Summary"]
-
 
 @dataclass(frozen=True, eq=False)
 class Summary:

@@ -14,16 +14,6 @@ from sigmacube.io.places import address_of
 if TYPE_CHECKING:
     from sigmacube.tiles import Outcome
 
-__all__ = [
-    "limited",
-    "run_tiled",
-    "size_options",
-    "tiling_options",
-    "too_large",
-    "uses_tiles",
-    "wants_tiles",
-]
-
 #: Memory that a whole cube takes while it is denoised, in cubes of float64; measured.
 CUBES = 8
 

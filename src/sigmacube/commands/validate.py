@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from sigmacube.cube import Cube
     from sigmacube.io.result_file import ResultFile
 
-__all__ = ["scene_of"]
-
 PICTURES = (".png", ".pdf", ".svg", ".jpg")
 
 

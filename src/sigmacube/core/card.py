@@ -10,17 +10,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-__all__ = [
-    "Card",
-    "card_html",
-    "card_text",
-    "count_of",
-    "nearest_name",
-    "size_of",
-    "span_of",
-    "spread_of",
-]
-
 _WIDTH = 78
 _LABEL = 20
 

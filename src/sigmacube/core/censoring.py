@@ -5,8 +5,6 @@ from __future__ import annotations
 import numpy as np
 from scipy.special import log_ndtr
 
-__all__ = ["expected_beyond"]
-
 
 def expected_beyond(
     mean: np.ndarray, limit: np.ndarray, side: np.ndarray | float

@@ -8,15 +8,6 @@ from typing import Protocol
 
 import numpy as np
 
-__all__ = [
-    "CombinedErrors",
-    "ErrorModel",
-    "IndependentErrors",
-    "PixelSets",
-    "SpectralCovariance",
-    "Weights",
-]
-
 Weights = np.ndarray | Mapping[tuple[int, int, int], float]
 """Weights of a linear functional: an array of the cube's shape, or a few by (row, col, band)."""
 

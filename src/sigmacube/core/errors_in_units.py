@@ -16,8 +16,6 @@ from sigmacube.core.stored import ModelArrays
 from sigmacube.core.whitening import Noise
 from sigmacube.core.windows import Span, WindowGrid
 
-__all__ = ["ErrorsInUnits", "mean_gap_factor"]
-
 
 @dataclass(frozen=True, eq=False)
 class ErrorsInUnits:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from statistics import NormalDist
 
-__all__ = ["LEVELS", "half_width"]
-
 LEVELS = (0.50, 0.68, 0.90, 0.95, 0.99)
 """Nominal levels at which coverage is reported."""
 

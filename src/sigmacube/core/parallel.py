@@ -9,8 +9,6 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any, Protocol
 
-__all__ = ["ParallelMap", "default_workers", "in_turn", "parallel"]
-
 
 class ParallelMap(Protocol):
     """A map over items that may run in parallel, with results in the order of the items."""

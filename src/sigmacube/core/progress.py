@@ -6,8 +6,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-__all__ = ["Progress", "bar", "phase", "shown"]
-
 Progress = Callable[[int, int], None]
 """Called with the pieces done and the pieces in all."""
 

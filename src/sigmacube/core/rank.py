@@ -11,15 +11,6 @@ import math
 import numpy as np
 from scipy.linalg import eigh
 
-__all__ = [
-    "count_signal",
-    "is_below",
-    "leading_eigenpairs",
-    "near_edge_inflation",
-    "noise_edge",
-    "residual_share",
-]
-
 # Upper 0.2 % point of the Tracy–Widom law of order 1: one pure-noise window in 500 passes the edge.
 # For a 20 × 20 window of 224 bands it lies 2 % above √n + √P.
 TRACY_WIDOM = 2.87

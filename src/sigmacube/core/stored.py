@@ -19,9 +19,6 @@ from sigmacube.core.errors import ErrorModel
 from sigmacube.core.tables import load
 from sigmacube.core.windows import Span, WindowGrid
 
-__all__ = ["KINDS", "ArraySpec", "ModelArrays", "StoredErrors", "is_packed", "reader_of"]
-
-
 #: Where each kind of error model is read, as ``module:class``.
 KINDS = {
     "windows": "sigmacube.core.lowrank.storage:StoredFactors",

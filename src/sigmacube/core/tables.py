@@ -11,8 +11,6 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-__all__ = ["SOLVERS", "WEIGHTINGS", "load"]
-
 SOLVERS: dict[str, Any] = {
     "svd": "sigmacube.core.lowrank.solvers.svd:SvdSolver",
     "robust": "sigmacube.core.lowrank.solvers.robust:RobustSolver",

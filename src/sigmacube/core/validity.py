@@ -4,17 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-__all__ = [
-    "broadcast_mask",
-    "check_values",
-    "finite_mean",
-    "mean_spectrum",
-    "partly_valid",
-    "to_all_bands",
-    "valid_elements",
-    "valid_parts",
-]
-
 NO_VALUE = "Invalid cube: no value is finite and unmasked. There must be some."
 NO_PIXEL = (
     "Invalid cube: no pixel is valid in all bands that hold data. Mask bands that are mostly "

@@ -11,8 +11,6 @@ from functools import cached_property
 
 import numpy as np
 
-__all__ = ["Noise", "SEGMENT", "std_of_noise"]
-
 # Columns of a cube that are whitened together where the noise has a covariance. BLAS rounds
 # differently for matrices of different shapes; blocks that start at multiples of this agree.
 SEGMENT = 32

@@ -16,8 +16,6 @@ import numpy as np
 
 from sigmacube.core.card import Card, size_of
 
-__all__ = ["Axis", "Block", "Cell", "Span", "WindowGrid"]
-
 # Side of the blocks that overlapping windows are combined in, in windows. Windows over two blocks
 # are paired in both, but the pairs of a small block stay in the cache: 2 took the least time of
 # 1, 2, 4 and 8 with 3 and with 27 components, and lets tiles be as small as two windows.

@@ -25,8 +25,6 @@ from sigmacube.estimators import Progress, Region
 from sigmacube.settings import Settings
 from sigmacube.survey import Scene, SceneBlock, Survey
 
-__all__ = ["LowRankEstimator"]
-
 # Elements of a window from which on a second thread pays: below it threads spend more time on
 # handing over the interpreter lock than a second processor gains.
 SMALL_WINDOW = 12_000

@@ -24,8 +24,6 @@ from sigmacube.estimators import Region
 from sigmacube.settings import Settings
 from sigmacube.survey import APART, AROUND, Scene, SceneBlock, Survey
 
-__all__ = ["SpatialEstimator"]
-
 # Sizes and steps of the windows, as shares of those asked for: small ones follow borders.
 SIZES = ((1.0, APART), (0.5, 1.0), (0.25, 0.5))
 # Maps over windows and rows that a region takes: fits, two averages, variance.

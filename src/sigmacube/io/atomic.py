@@ -28,8 +28,6 @@ from sigmacube.io.untrusted import check_plain
 if TYPE_CHECKING:
     import xarray as xr
 
-__all__ = ["check_not_input", "check_output", "staged", "write_netcdf", "written_by_hdf5"]
-
 #: How often, and after how many seconds again, a folder is removed to which something still writes.
 _TRIES, _PAUSE = 40, 0.05
 

@@ -25,15 +25,6 @@ from sigmacube.io.metadata import from_json, to_json
 if TYPE_CHECKING:
     from sigmacube.result import DenoisedCube
 
-__all__ = [
-    "Header",
-    "from_result",
-    "layout",
-    "read_cube",
-    "read_header",
-    "to_result",
-]
-
 REFERENCES = (
     "Uncertainty Quantification of Hyperspectral Image Denoising Frameworks based on "
     "Sliding-Window Low-Rank Matrix Approximation"

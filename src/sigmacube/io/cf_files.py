@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from sigmacube.error_correlation import ErrorCorrelation
     from sigmacube.result import DenoisedCube
 
-__all__ = ["NETCDF", "ZARR"]
-
 #: Longest side of a chunk: bands, rows and columns are all read in part by some user.
 _CHUNK = 64
 

@@ -6,16 +6,6 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-__all__ = [
-    "same_transform",
-    "from_gdal",
-    "from_map_info",
-    "to_map_info",
-    "esri_wkt",
-    "cf_grid_mapping",
-    "is_geographic",
-]
-
 # PROJ method -> CF grid_mapping_name and the CF names of its parameters.
 _ORIGIN = {
     "Latitude of natural origin": "latitude_of_projection_origin",

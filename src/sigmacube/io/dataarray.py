@@ -13,15 +13,6 @@ from sigmacube.cube import Cube
 from sigmacube.io import wavelengths as spectral
 from sigmacube.io.variables import BAND_NAMES, COL_NAMES, ROW_NAMES, axes_from_names
 
-__all__ = [
-    "dataarray_mask",
-    "describe",
-    "from_dataarray",
-    "labelled",
-    "labels_of",
-    "unlabelled_array",
-]
-
 
 def from_dataarray(array: xr.DataArray) -> Cube:
     """Return a `DataArray` as a cube, in the order (row, col, band).

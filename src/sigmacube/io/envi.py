@@ -16,8 +16,6 @@ from sigmacube.io.sensors import in_envi
 from sigmacube.io.source import Source, planes
 from sigmacube.io.wavelengths import numbers, to_nanometres
 
-__all__ = ["open_source", "pair", "read_header", "write_raster", "DATA_SUFFIXES"]
-
 DATA_SUFFIXES = (
     "",
     ".img",

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     from sigmacube.result import DenoisedCube
 
-__all__ = ["PREFIX", "arrays_of", "creating", "factor_bytes", "open_errors", "pack"]
-
 PREFIX = "factor_"
 ATTRIBUTE = "sigmacube_factors"
 #: Versions of the layout: two of the first release, and that of any kind of model.

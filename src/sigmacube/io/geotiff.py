@@ -17,8 +17,6 @@ from sigmacube.io.places import gdal_name
 from sigmacube.io.source import Source, planes
 from sigmacube.io.wavelengths import numbers, to_nanometres
 
-__all__ = ["check_sources", "open_source", "opened", "placing", "write_raster"]
-
 _INTERLEAVE = {"band": "bsq", "pixel": "bip", "line": "bil"}
 _TIMES = ("acquisition_time", "start_time", "TIFFTAG_DATETIME", "ACQUISITIONDATETIME")
 # "band 1 (418.24 Nanometers)", "550 nm": a number followed by its unit.

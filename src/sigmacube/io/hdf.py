@@ -17,8 +17,6 @@ from sigmacube.io.source import Source
 from sigmacube.io.untrusted import printable
 from sigmacube.io.variables import Variable, open_variables
 
-__all__ = ["attributes", "check_lengths", "contents", "MAX_OBJECTS", "open_source"]
-
 #: Nested groups of the deepest file that is looked through.
 _MAX_DEPTH = 100
 

@@ -20,8 +20,6 @@ from sigmacube.noise.instrument import radiance_factor
 if TYPE_CHECKING:
     from sigmacube.result import DenoisedCube
 
-__all__ = ["write_isofit"]
-
 
 def write_isofit(
     result: DenoisedCube, folder: str | Path, name: str, *, overwrite: bool = False

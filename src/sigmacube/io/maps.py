@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from sigmacube.products import Product
     from sigmacube.result import DenoisedCube
 
-__all__ = ["map_files", "style", "SUFFIXES", "write_product", "write_result"]
-
 SUFFIXES = (".tif", ".tiff")
 
 

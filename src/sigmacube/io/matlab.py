@@ -18,8 +18,6 @@ import numpy as np
 from sigmacube.io.source import Source
 from sigmacube.io.variables import Variable, open_variables
 
-__all__ = ["open_source"]
-
 #: Array classes that hold real numbers, and how values of each storage type are kept.
 _CLASSES = {
     6: "f8", 7: "f4", 8: "i1", 9: "u1", 10: "i2", 11: "u2", 12: "i4", 13: "u4", 14: "i8", 15: "u8",

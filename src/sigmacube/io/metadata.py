@@ -12,17 +12,6 @@ import numpy as np
 
 from sigmacube.io.crs import same_transform
 
-__all__ = [
-    "to_json",
-    "from_json",
-    "merged",
-    "noted",
-    "sidecar",
-    "read_sidecar",
-    "PER_BAND",
-    "NOT_TEXT",
-]
-
 #: Metadata with one item per band.
 PER_BAND = ("fwhm", "good_bands", "band_names", "scale_factor", "add_offset", "dark_std")
 #: Metadata that hold arrays or coordinates; only labelled formats carry them.

@@ -14,8 +14,6 @@ from sigmacube.io.source import Source
 from sigmacube.io.untrusted import check_plain
 from sigmacube.io.variables import Variable, open_variables
 
-__all__ = ["open_npy", "open_npz", "read_array"]
-
 
 def read_array(path: Path) -> np.ndarray:
     """Read the numbers of a small .npy file: a mask, labels, noise."""

@@ -11,8 +11,6 @@ from sigmacube.cube import Cube
 from sigmacube.io.result_file import ResultFile
 from sigmacube.io.source import Source
 
-__all__ = ["block_of", "find_observed", "input_beside", "name_of", "open_observed", "picture_of"]
-
 #: Elements that are read together.
 _STREAMED = 4_000_000
 

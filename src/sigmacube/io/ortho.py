@@ -16,8 +16,6 @@ import numpy as np
 if TYPE_CHECKING:
     from sigmacube.result import DenoisedCube
 
-__all__ = ["Lookup", "lookup_of", "on_map"]
-
 #: A scene wider than this is put on a grid of degrees, narrower ones on one of metres.
 _WIDEST = 6.0
 #: A cell shows a pixel no farther away than this, in pixels: half a diagonal, and a bit.

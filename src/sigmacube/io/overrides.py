@@ -12,8 +12,6 @@ import numpy as np
 from sigmacube.io.source import Source
 from sigmacube.io.wavelengths import to_nanometres
 
-__all__ = ["with_references", "with_wavelengths"]
-
 
 def with_wavelengths(source: Source, given: str | Path | Sequence[float]) -> Source:
     """Return a source with band centres of the user's.

@@ -12,8 +12,6 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-__all__ = ["address_of", "gdal_name", "local_path", "opened_hdf5", "suffix_of"]
-
 #: Scheme of an address -> GDAL's name of the file system behind it.
 _GDAL = {
     "http": "/vsicurl/http://",

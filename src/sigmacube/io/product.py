@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
     from sigmacube.products import Product
 
-__all__ = ["SUFFIXES", "labelled_arrays", "to_dataframe", "to_dataset", "write"]
-
 SUFFIXES = (".nc", ".zarr", ".tif", ".csv")
 
 

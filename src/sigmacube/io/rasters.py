@@ -24,8 +24,6 @@ from sigmacube.io.source import Source
 if TYPE_CHECKING:
     from sigmacube.result import DenoisedCube
 
-__all__ = ["ENVI", "GEOTIFF"]
-
 
 class _Rasters(ABC):
     """What ENVI and GeoTIFF results share: which parts there are, and their order."""

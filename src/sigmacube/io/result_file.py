@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from sigmacube.core.stored import StoredErrors
     from sigmacube.result import DenoisedCube
 
-__all__ = ["ResultFile", "open_result"]
-
 #: Bytes that one read may take, and that all pictures kept for later may take together.
 _TILE_BYTES = 32_000_000
 _CACHE_BYTES = 256_000_000

@@ -18,8 +18,6 @@ from sigmacube.core.validity import broadcast_mask
 from sigmacube.cube import Cube
 from sigmacube.io.metadata import PER_BAND
 
-__all__ = ["parse_bands", "planes", "Source"]
-
 #: Elements read at a time when a whole cube is read: 64 MB of float64.
 _BLOCK = 8_000_000
 

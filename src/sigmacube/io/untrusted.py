@@ -12,8 +12,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-__all__ = ["check_plain", "guarded", "printable", "reading"]
-
 _Result = TypeVar("_Result")
 #: Characters of an error: a damaged file can make a library repeat all of it.
 _LONGEST = 600

@@ -15,19 +15,6 @@ from sigmacube.io.crs import from_gdal
 from sigmacube.io.metadata import from_json, merged
 from sigmacube.io.source import Source
 
-__all__ = [
-    "axes_from_names",
-    "axes_from_shape",
-    "BAND_NAMES",
-    "choose",
-    "COL_NAMES",
-    "cube_loader",
-    "open_variables",
-    "parse_axes",
-    "ROW_NAMES",
-    "Variable",
-]
-
 #: Endings of variables that accompany a cube.
 _COMPANIONS = ("uncertainty", "uncert", "_unc", "_std", "_sigma", "stderr", "standard_error",
                "rejected")  # fmt: skip

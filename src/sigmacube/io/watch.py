@@ -13,8 +13,6 @@ import numpy as np
 
 from sigmacube.io.source import Source
 
-__all__ = ["check_unchanged", "digesting", "removed", "stamp"]
-
 
 def stamp(source: Source) -> str | None:
     """Return what changes when a source is written to: sizes and times of its files.

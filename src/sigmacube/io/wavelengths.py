@@ -8,8 +8,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["to_nanometres", "numbers", "NAMES", "FWHM_NAMES", "GOOD_NAMES"]
-
 #: Names under which files keep the band centres, their widths and the good-band flags.
 NAMES = ("wavelengths", "wavelength", "wavelength_nm", "wavelengths_nm", "center_wavelength",
          "central_wavelength", "band_center", "band_centers", "centers", "lambda", "wl", "wvl",

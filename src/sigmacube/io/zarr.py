@@ -14,8 +14,6 @@ import numpy as np
 from sigmacube.io.source import Source
 from sigmacube.io.variables import Variable, open_variables
 
-__all__ = ["open_source", "library"]
-
 
 def library() -> ModuleType:
     """Return the zarr package, or say how to install it."""

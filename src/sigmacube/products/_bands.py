@@ -10,8 +10,6 @@ import numpy as np
 from sigmacube.products._types import Product, history, keeps_labels, std_of, without_bands
 from sigmacube.result import EstimatedCube
 
-__all__ = ["resample"]
-
 
 @keeps_labels
 def resample(

@@ -10,8 +10,6 @@ import numpy as np
 from sigmacube.core.card import Card, count_of, spread_of
 from sigmacube.result import EstimatedCube
 
-__all__ = ["ConditionedSpectrum", "condition"]
-
 
 @dataclass(frozen=True, eq=False)
 class ConditionedSpectrum(Card):

@@ -13,8 +13,6 @@ from sigmacube.core.errors import CombinedErrors, ErrorModel, IndependentErrors
 from sigmacube.products._types import Product
 from sigmacube.result import EstimatedCube
 
-__all__ = ["FusedCube", "fuse"]
-
 
 @dataclass(frozen=True, eq=False)
 class FusedCube(EstimatedCube):

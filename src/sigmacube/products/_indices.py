@@ -13,8 +13,6 @@ from sigmacube.products._types import Product, history, keeps_labels, std_of, wi
 from sigmacube.products.expressions import Expression, Jet, parse
 from sigmacube.result import EstimatedCube
 
-__all__ = ["INDICES", "index"]
-
 INDICES: Mapping[str, str] = {
     "ndvi": "(b842 - b665) / (b842 + b665)",
     "ndwi": "(b560 - b842) / (b560 + b842)",

@@ -11,8 +11,6 @@ from sigmacube.core.errors import PixelSets
 from sigmacube.products._types import Product, history, keeps_labels, std_of
 from sigmacube.result import EstimatedCube
 
-__all__ = ["aggregate", "region_means", "Supports"]
-
 
 @dataclass(frozen=True, eq=False)
 class Supports(PixelSets):

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     import pandas as pd
     import xarray as xr
 
-__all__ = ["FLAGS", "Product", "keeps_labels"]
-
 _Args = ParamSpec("_Args")
 
 FLAGS: Mapping[int, str] = {0: "good", 1: "no_data", 2: "undefined", 3: "not_linear"}

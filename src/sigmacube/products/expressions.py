@@ -14,8 +14,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-__all__ = ["Expression", "Jet", "parse"]
-
 LONGEST = 500
 """Characters of the longest expression that is accepted."""
 _BAND = re.compile(r"(?<![A-Za-z0-9_.])b(\d+(?:\.\d+)?)(?![A-Za-z0-9_.])")

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from sigmacube.show.plots import Result
 
-__all__ = ["key_figures", "unexplained_of", "relative_std", "repr_html", "data_uri"]
-
 #: A window fits when its residual variance is within this factor of what the noise predicts.
 FIT = 1.25
 #: Pixels along the longer side of the notebook's picture.

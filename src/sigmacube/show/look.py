@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["BLUE", "VERMILION", "GREEN", "SKY", "GREY", "INK", "NO_DATA", "CURVES", "CSS"]
-
 # Okabe and Ito's palette: told apart with any common colour vision, and in grey.
 BLUE, VERMILION, GREEN, SKY, GREY = "#0072B2", "#D55E00", "#009E73", "#56B4E9", "#8C8C8C"
 INK = "#222222"

@@ -38,8 +38,6 @@ if TYPE_CHECKING:
 
     from sigmacube.result import DenoisedCube
 
-__all__ = ["write_report"]
-
 #: Elements of a cube that the pictures are made of; larger scenes are thinned.
 _LIMIT = 25_000_000
 #: Unexplained pixels that are named.

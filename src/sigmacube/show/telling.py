@@ -13,8 +13,6 @@ from sigmacube.show import plots
 if TYPE_CHECKING:
     from sigmacube.result import DenoisedCube
 
-__all__ = ["Pixel", "telling_pixels"]
-
 _CLASSES = 4
 
 

@@ -9,8 +9,6 @@ import numpy as np
 
 from sigmacube.cube import Cube
 
-__all__ = ["check_shape", "check_share", "is_int", "scene"]
-
 FIRST_NM, LAST_NM = 400.0, 2450.0
 
 # Borders are drawn on a grid this much finer than the pixels, then averaged: that makes the mixed

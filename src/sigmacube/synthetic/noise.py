@@ -9,8 +9,6 @@ import numpy as np
 from sigmacube.cube import Cube
 from sigmacube.synthetic.landscape import check_shape, check_share, is_int
 
-__all__ = ["add_noise"]
-
 
 @overload
 def add_noise(

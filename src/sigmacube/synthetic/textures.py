@@ -8,8 +8,6 @@ import numpy as np
 
 from sigmacube.synthetic.landscape import check_shape
 
-__all__ = ["fractal_texture", "rare_materials", "smooth_fields"]
-
 
 def smooth_fields(
     shape: tuple[int, int, int] = (128, 128, 160),

@@ -16,8 +16,6 @@ from typing import Any
 
 from sigmacube.core.parallel import default_workers
 
-__all__ = ["Execution", "run_tiles"]
-
 Work = Callable[[int], Any]
 """Computes the tile of a number; other processes must be able to load it."""
 Done = Callable[[Any], None]

@@ -10,8 +10,6 @@ from __future__ import annotations
 import os
 import signal
 
-__all__ = ["FACTOR_POINTS", "POINTS", "passing"]
-
 POINTS = (
     "run-before",
     "run-after",

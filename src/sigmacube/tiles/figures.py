@@ -7,8 +7,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-__all__ = ["Figures", "gathered", "tile_figures"]
-
 #: Quantiles that a tile keeps of its σ: the median of all tiles follows from them.
 SHARES = np.linspace(0, 1, 129)
 #: Values of a tile that they are taken from, about.

@@ -19,8 +19,6 @@ from sigmacube.result import DenoisedCube
 from sigmacube.tiles.faults import passing
 from sigmacube.tiles.job import Job
 
-__all__ = ["create_arrays", "window_maps", "write_output"]
-
 
 def create_arrays(job: Job) -> None:
     """Make the empty cubes that tiles are written to, one chunk never belonging to two tiles."""

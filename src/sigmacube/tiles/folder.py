@@ -13,8 +13,6 @@ from typing import Any
 from sigmacube.io.places import address_of
 from sigmacube.tiles.faults import passing
 
-__all__ = ["Folder"]
-
 
 @dataclass(frozen=True)
 class Folder:

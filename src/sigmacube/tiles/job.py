@@ -32,8 +32,6 @@ from sigmacube.tiles.figures import tile_figures
 from sigmacube.tiles.folder import Folder
 from sigmacube.tiles.plan import Tile, TileGrid
 
-__all__ = ["Job", "compute_tile", "from_npz", "to_npz"]
-
 #: Where a tile's part of the error model lies in the folder of its run.
 _FACTORS = "factors/{:06d}.npz"
 

@@ -25,8 +25,6 @@ from sigmacube.tiles.plan import Tile, TileGrid, choose_tile, parse_memory
 if TYPE_CHECKING:
     import xarray as xr
 
-__all__ = ["denoise_lazily"]
-
 #: Memory that one tile's task may take.
 TASK_MEMORY = "1GB"
 

@@ -12,18 +12,6 @@ from sigmacube.core.windows import BLOCK, WindowGrid
 from sigmacube.estimators import estimator
 from sigmacube.survey import Survey
 
-__all__ = [
-    "Tile",
-    "TileGrid",
-    "choose_tile",
-    "as_size",
-    "check_memory",
-    "largest_tile",
-    "parse_memory",
-    "parse_tile",
-    "smallest_tile_bytes",
-]
-
 #: What the interpreter, the libraries and their buffers take, measured; bytes.
 BASELINE = 170e6
 #: Sides of stored chunks lie between these where the tile allows: good for pictures and spectra.

@@ -32,9 +32,6 @@ from sigmacube.tiles.execute import Execution, run_tiles
 from sigmacube.tiles.plan import largest_tile, parse_memory, parse_tile
 from sigmacube.tiles.run import DEFAULT_MEMORY
 
-__all__ = ["product_file", "product_memory"]
-
-
 Make = Callable[[DenoisedCube, Span, "_Place"], Product]
 #: Side of the chunks of the store that tiles are written to, in pixels.
 CHUNK = 64

@@ -40,9 +40,6 @@ from sigmacube.tiles.plan import (
     smallest_tile_bytes,
 )
 
-__all__ = ["Outcome", "denoise_file", "run_folder"]
-
-
 #: Memory for one run where the user names neither memory nor tile.
 DEFAULT_MEMORY = "2GB"
 

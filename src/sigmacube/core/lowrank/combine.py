@@ -21,15 +21,6 @@ from sigmacube.core.lowrank.solvers.weighted import is_nearly_complete, leverage
 from sigmacube.core.parallel import ParallelMap
 from sigmacube.core.windows import Block, Cell, Span, WindowGrid
 
-__all__ = [
-    "combine",
-    "Combined",
-    "correct",
-    "pool_noise_correlation",
-    "sampled_regions",
-    "visit_cells",
-]
-
 SMALLEST_VARIANCE = 1e-9
 # Rows of windows that noise is pooled over, and windows side by side along an axis.
 SAMPLED_ROWS = 8

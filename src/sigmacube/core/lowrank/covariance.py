@@ -21,8 +21,6 @@ from sigmacube.core.lowrank.pairs import PRECISION, Layer, Pairs, overlaps
 from sigmacube.core.parallel import ParallelMap
 from sigmacube.core.windows import BLOCK, Axis, Cell, Span
 
-__all__ = ["band_covariance", "batch_side", "boxes_of", "region_terms", "support_covariance"]
-
 # Pairs of windows of a region that are multiplied together.
 AT_ONCE = 1000
 

@@ -20,8 +20,6 @@ from sigmacube.core.parallel import ParallelMap, in_turn, parallel
 from sigmacube.core.stored import ModelArrays
 from sigmacube.core.windows import Span
 
-__all__ = ["Crop", "draw_errors", "LowRankErrors", "passed_on", "WindowErrors"]
-
 
 @dataclass(frozen=True, eq=False)
 class WindowErrors:

@@ -14,8 +14,6 @@ from sigmacube.core.tables import WEIGHTINGS, load
 from sigmacube.core.whitening import Noise
 from sigmacube.core.windows import Span, WindowGrid
 
-__all__ = ["Factors", "Kept", "precision", "uniform"]
-
 Window = tuple[int, int, int]
 """Row, band window and column of a window."""
 

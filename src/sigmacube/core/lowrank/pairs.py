@@ -32,8 +32,6 @@ from sigmacube.core.lowrank.factors import Factors
 from sigmacube.core.parallel import ParallelMap
 from sigmacube.core.windows import Cell, WindowGrid
 
-__all__ = ["PRECISION", "Layer", "Overlap", "Pairs", "overlaps"]
-
 PRECISION = np.float32
 
 Sides = tuple[np.ndarray, np.ndarray]

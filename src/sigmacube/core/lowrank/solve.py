@@ -14,8 +14,6 @@ from sigmacube.core.parallel import ParallelMap
 from sigmacube.core.whitening import Noise
 from sigmacube.core.windows import WindowGrid
 
-__all__ = ["solve_windows"]
-
 # Filling missing values around a solver that knows nothing of them: how often at most, and the
 # root mean square change, in noise std, at which they stay.
 MAX_FILLS = 50

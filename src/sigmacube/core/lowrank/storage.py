@@ -23,9 +23,6 @@ from sigmacube.core.stored import ArraySpec, ModelArrays
 from sigmacube.core.whitening import Noise
 from sigmacube.core.windows import Axis, Span, WindowGrid
 
-__all__ = ["StoredFactors", "to_arrays"]
-
-
 #: Components that are read together, and elements of a cube.
 RUN, STREAMED = 2048, 4_000_000
 _WINDOWS = ("window_row", "band_window", "window_col")

@@ -16,8 +16,6 @@ from sigmacube.io.crs import from_gdal
 from sigmacube.io.sensors.content import HdfContent, radiance, reflectance
 from sigmacube.io.source import Source
 
-__all__ = ["finds", "instrument_in", "opened"]
-
 _CUBES = ("reflectance/reflectance", "radiance/radiance", "uncertainty/uncertainty")
 NODATA = -9999.0
 _IDS = ((r"\bAV3\d{8}t\d{6}", "AVIRIS-3"), (r"\bAV5\d{8}t\d{6}", "AVIRIS-5"),

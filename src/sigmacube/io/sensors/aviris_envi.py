@@ -12,8 +12,6 @@ from sigmacube.io.sensors.aviris import NODATA, instrument_in
 from sigmacube.io.sensors.content import radiance, reflectance
 from sigmacube.io.source import Source
 
-__all__ = ["finds", "opened"]
-
 _TIME = re.compile(r"(?:AV[35]|ang)(\d{4})(\d\d)(\d\d)t(\d\d)(\d\d)(\d\d)", re.I)
 
 

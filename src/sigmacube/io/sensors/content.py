@@ -16,19 +16,6 @@ from sigmacube.io.source import Source
 from sigmacube.io.untrusted import printable
 from sigmacube.io.variables import Variable, open_variables
 
-__all__ = [
-    "as_text",
-    "epsg_wkt",
-    "HdfContent",
-    "number_in",
-    "ProductFolder",
-    "quantity_of",
-    "RADIANCE",
-    "radiance",
-    "reflectance",
-    "SURFACE_REFLECTANCE",
-]
-
 #: No product's XML file is larger; what is, is no such file.
 _MAX_XML = 256 * 2**20
 

@@ -9,8 +9,6 @@ from sigmacube.io.sensors.content import ProductFolder, radiance, reflectance
 from sigmacube.io.sensors.images import BandTable, level_in, open_images, text_of
 from sigmacube.io.source import Source
 
-__all__ = ["finds", "opened"]
-
 _NAMES = ("wavelengthCenterOfBand", "wavelengthWidthOfBand", "gainOfBand", "offsetOfBand")
 
 

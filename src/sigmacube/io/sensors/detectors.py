@@ -12,8 +12,6 @@ import numpy as np
 from sigmacube.io.metadata import noted
 from sigmacube.io.source import Source
 
-__all__ = ["JOINS", "Detector", "Joined"]
-
 #: Whose bands are kept where two detectors see the same wavelengths; "both" keeps all.
 JOINS = ("swir", "vnir", "both")
 Block = Callable[[slice, slice], np.ndarray]

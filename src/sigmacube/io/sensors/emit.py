@@ -21,8 +21,6 @@ from sigmacube.io.sensors.content import SURFACE_REFLECTANCE, HdfContent, quanti
 from sigmacube.io.source import Source
 from sigmacube.io.variables import Variable
 
-__all__ = ["finds", "opened"]
-
 
 def finds(content: HdfContent) -> bool:
     """Tell whether a file is an EMIT granule: a group ``location`` beside the cube."""

@@ -14,8 +14,6 @@ from sigmacube.io.sensors.content import ProductFolder
 from sigmacube.io.sensors.detectors import Detector, Joined
 from sigmacube.io.source import Source
 
-__all__ = ["BandTable", "level_in", "open_images", "text_of"]
-
 
 @dataclass(frozen=True, eq=False)
 class BandTable:

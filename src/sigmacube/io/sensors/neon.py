@@ -12,8 +12,6 @@ from sigmacube.io.source import Source
 from sigmacube.io.variables import Variable, cube_loader
 from sigmacube.io.wavelengths import to_nanometres
 
-__all__ = ["finds", "opened"]
-
 
 def _cube(content: HdfContent) -> Variable | None:
     named = [v for v in content.variables if v.base in ("reflectance_data", "radiance_data")]

@@ -12,8 +12,6 @@ from sigmacube.io.sensors.content import HdfContent
 from sigmacube.io.source import Source
 from sigmacube.io.variables import Variable
 
-__all__ = ["finds", "opened"]
-
 _CUBES = ("rrs", "rhos", "nlw", "lt")
 #: Flags of pixels whose values are none: failed correction or navigation, saturated.
 BAD = ("ATMFAIL", "NAVFAIL", "HILT")

@@ -17,8 +17,6 @@ from sigmacube.io.sensors.detectors import Detector, Joined
 from sigmacube.io.source import Source
 from sigmacube.io.variables import Variable, cube_loader
 
-__all__ = ["finds", "opened"]
-
 _MAX = 65535
 _LEVELS = ("1", "2B", "2C", "2D")
 _CUBES = ("vnir_cube", "swir_cube")

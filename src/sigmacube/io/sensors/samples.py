@@ -17,8 +17,6 @@ import numpy as np
 from sigmacube.io.sensors.content import epsg_wkt
 from sigmacube.synthetic import scene
 
-__all__ = ["SAMPLES", "Sample", "Setting", "write_sample"]
-
 #: Metres of a degree of latitude.
 DEGREE = 111_320.0
 TIME = "2024-06-18T10:20:30"

@@ -19,8 +19,6 @@ from sigmacube.io.sensors.content import (
 from sigmacube.io.source import Source
 from sigmacube.io.variables import Variable, cube_loader
 
-__all__ = ["finds", "opened"]
-
 _CUBES = ("surface_reflectance", "toa_radiance")
 _POINT = r"{}=\(([-\d.eE+]+),([-\d.eE+]+)\)"
 

@@ -21,16 +21,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = [
-    "coverage",
-    "calibration",
-    "qq",
-    "holdout_figure",
-    "trials_qq",
-    "trials_ratio_map",
-    "trials_figure",
-]
-
 #: Coverage (in percent) of a 95 % interval that counts as calibrated.
 GOAL = (93.0, 97.0)
 # Points of coverage that the label of one takes.
@@ -184,7 +174,7 @@ def qq(z: np.ndarray, *, samples: float | None = None, ax: Axes | None = None) -
     return ax
 
 
-class Holdout(Protocol):
+class _Holdout(Protocol):
     """What a hold-out check found, as far as it is drawn."""
 
     @property
@@ -203,7 +193,7 @@ class Holdout(Protocol):
     def verdict(self) -> str: ...
 
 
-def holdout_figure(check: Holdout) -> Figure:
+def holdout_figure(check: _Holdout) -> Figure:
     """Draw the calibration curve, coverage by band and coverage by brightness.
 
     Parameters
@@ -225,7 +215,7 @@ def holdout_figure(check: Holdout) -> Figure:
     return figure
 
 
-def _by_band(check: Holdout, ax: Axes) -> None:
+def _by_band(check: _Holdout, ax: Axes) -> None:
     known = check.wavelengths is not None
     x = np.asarray(check.wavelengths) if known else np.arange(len(check.band_coverage))
     share, error = 100 * check.band_coverage, 200 * check.band_coverage_error
@@ -239,7 +229,7 @@ def _by_band(check: Holdout, ax: Axes) -> None:
     _show_goal(ax, share)
 
 
-def _by_brightness(check: Holdout, ax: Axes) -> None:
+def _by_brightness(check: _Holdout, ax: Axes) -> None:
     share = np.array([100 * part.coverage for part in check.brightness])
     error = np.array([200 * part.coverage_error for part in check.brightness])
     x = np.arange(1, len(share) + 1)
@@ -261,7 +251,7 @@ def _show_goal(ax: Axes, share: np.ndarray) -> None:
     ax.set_ylim(max(min(90.0, least - 2), 0.0), 100)
 
 
-class Trials(Protocol):
+class _Trials(Protocol):
     """What a Monte Carlo run found, as far as it is drawn."""
 
     @property
@@ -276,7 +266,7 @@ class Trials(Protocol):
     def std_ratio_map(self) -> np.ndarray: ...
 
 
-def trials_figure(found: Trials) -> Figure:
+def trials_figure(found: _Trials) -> Figure:
     """Draw calibration, Q-Q plot and the map of predicted over actual σ of a Monte Carlo run."""
     import matplotlib.pyplot as plt
 
@@ -289,7 +279,7 @@ def trials_figure(found: Trials) -> Figure:
     return figure
 
 
-def trials_qq(found: Trials, *, elements: int = 5, ax: Axes | None = None) -> Axes:
+def trials_qq(found: _Trials, *, elements: int = 5, ax: Axes | None = None) -> Axes:
     """Draw the Q-Q plot of all sampled elements together, and of a few one by one."""
     z = found.sample_z
     ax = qq(z, samples=min(z.size, found.degrees_of_freedom * found.trials), ax=ax)
@@ -303,7 +293,7 @@ def trials_qq(found: Trials, *, elements: int = 5, ax: Axes | None = None) -> Ax
     return ax
 
 
-def trials_ratio_map(found: Trials, *, ax: Axes | None = None) -> Axes:
+def trials_ratio_map(found: _Trials, *, ax: Axes | None = None) -> Axes:
     """Map the predicted over the actual standard deviation, mean over bands."""
     ax = residual_map(finite_mean(found.std_ratio_map), ax=ax)
     ax.set_title("Predicted / actual σ, mean over bands")

@@ -15,16 +15,6 @@ from sigmacube.show.plots.theme import image_axes, styled
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = [
-    "COLOR_INFRARED",
-    "stretch",
-    "stretch_limits",
-    "false_color",
-    "color_bands",
-    "usable_bands",
-    "shown_colors",
-]
-
 COLOR_INFRARED = (850.0, 660.0, 560.0)
 """Wavelengths (nm) shown as red, green, blue: plants red, water black, as in aerial photographs."""
 

@@ -28,17 +28,6 @@ from sigmacube.show.plots.theme import draw_map, label_colorbar, percentile, sty
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = [
-    "overview",
-    "sigma_map",
-    "sigma_ratio_map",
-    "rank_map",
-    "residual_map",
-    "rejected_map",
-    "error_map",
-    "standard_errors",
-]
-
 
 def overview(source: Result, *, observed: Cube | np.ndarray | None = None) -> np.ndarray:
     """Draw the scene (before and after, where the input is given), its sigma, and the ranks.

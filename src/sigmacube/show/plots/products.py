@@ -16,8 +16,6 @@ from sigmacube.show.plots.theme import draw_map, label_colorbar, new_axes, style
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["product"]
-
 
 class _Made(Protocol):
     """The fields of a `Product` that pictures are made of."""

@@ -26,8 +26,6 @@ from sigmacube.show.plots.theme import new_axes, styled
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["is_thin", "noise_spectrum", "spectrum", "two_panels", "with_gaps"]
-
 # A step of the wavelengths this many times the usual one is a gap, not a coarse sampling.
 _GAP = 2.5
 # Intervals narrower than this share of the spectrum's range are not seen beside its line.

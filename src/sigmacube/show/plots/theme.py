@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.image import AxesImage
 
-__all__ = ["style", "styled", "new_axes", "image_axes", "draw_map", "label_colorbar", "percentile"]
-
 _STYLE: dict[Any, Any] = {
     "figure.dpi": 110,
     "savefig.dpi": 200,

@@ -42,8 +42,6 @@ from sigmacube.show.viewer.picture import Part, Picture
 from sigmacube.show.viewer.spectra import Region, Spectrum
 from sigmacube.show.viewer.spectrum_pane import COLORS, SpectrumPane
 
-__all__ = ["Document"]
-
 MAX_PINS = len(COLORS) - 1
 #: Seconds between two looks at a picture that is still being read.
 _PARTIAL = 0.4

@@ -15,11 +15,6 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Protocol
 
-__all__ = [
-    "MAX_PAGES", "MAX_PATH", "RETRY", "Headers", "Pages", "allowed_hosts", "refusal",
-    "security_headers",
-]  # fmt: skip
-
 MAX_PATH = 256
 MAX_PAGES = 32
 #: Seconds after which a browser that was refused asks again.

@@ -29,8 +29,6 @@ from sigmacube.show.viewer.picture import Part, Picture
 from sigmacube.show.viewer.spectra import Region
 from sigmacube.show.viewer.spectrum_pane import plain
 
-__all__ = ["ImagePane"]
-
 _DIGITS = {"@value": "printf", "@red": "printf", "@green": "printf", "@blue": "printf"}
 
 

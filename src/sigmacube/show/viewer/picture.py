@@ -14,8 +14,6 @@ from sigmacube.io.result_file import Progress, ResultFile
 from sigmacube.io.source import Source
 from sigmacube.show import plots
 
-__all__ = ["GROUPS", "Part", "Picture", "kinds", "make", "presets", "scaled"]
-
 #: Pixels along the longer side of a picture; larger parts of a scene are thinned.
 LONGEST = 512
 

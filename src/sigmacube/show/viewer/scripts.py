@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from sigmacube.show.look import CSS
 
-__all__ = ["FLICKER", "KEYS", "LEGEND", "SAVE_PNG", "SAVE_TEXT", "SWIPE", "TEMPLATE"]
-
 # One name below the other where two do not fit.
 LEGEND = """
 const narrow = cb_obj.inner_width < 420

@@ -41,8 +41,6 @@ from tornado.web import OutputTransform, RequestHandler
 if TYPE_CHECKING:
     from sigmacube.result import DenoisedCube
 
-__all__ = ["Viewer", "serve", "start"]
-
 LOOPBACK = "127.0.0.1"
 _MAX_HEADER = 16_384
 _MAX_MESSAGE = 1_000_000

@@ -16,8 +16,6 @@ from sigmacube.io.observed import block_of
 from sigmacube.io.result_file import ResultFile
 from sigmacube.io.source import Source
 
-__all__ = ["Region", "Spectrum", "finite_number", "pixel_at", "region_at", "read", "csv_text"]
-
 #: Pixels of the largest region whose mean is taken: what is read stays below 100 MB.
 MAX_REGION = 40_000
 Z95 = half_width(0.95)

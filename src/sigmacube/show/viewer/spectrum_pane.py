@@ -26,8 +26,6 @@ from sigmacube.show.look import CURVES, GREY
 from sigmacube.show.viewer import scripts
 from sigmacube.show.viewer.spectra import Spectrum
 
-__all__ = ["COLORS", "SpectrumPane", "plain"]
-
 #: Of the current pixel and of the pinned ones.
 COLORS = CURVES
 _HEIGHT = 520

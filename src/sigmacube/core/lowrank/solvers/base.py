@@ -10,8 +10,6 @@ import numpy as np
 from sigmacube.core.card import Card, spread_of
 from sigmacube.core.tables import SOLVERS, load
 
-__all__ = ["PatchSolution", "Solver", "Traits", "make_solver", "traits_of"]
-
 
 @dataclass(frozen=True, eq=False)
 class PatchSolution(Card):

@@ -17,8 +17,6 @@ from sigmacube.core.lowrank.solvers.m_estimate import fill_bands
 from sigmacube.core.lowrank.solvers.svd import SvdSolver
 from sigmacube.core.whitening import Noise
 
-__all__ = ["CorrelatedSolver", "fit_for_noise"]
-
 MAX_FILLS = 200
 TOLERANCE = 2e-3
 # Below one, so that the fill of neighbouring elements settles where their noise is alike.

@@ -11,8 +11,6 @@ from sigmacube.core.lowrank.solvers.low_rank import Influence, Observed, iterate
 from sigmacube.core.lowrank.solvers.m_estimate import density_at, settle, to_solution
 from sigmacube.core.lowrank.solvers.ssgodec import soft_influence
 
-__all__ = ["GoDecSolver"]
-
 SOFT_START = 1.5
 
 

@@ -16,20 +16,6 @@ import numpy as np
 
 from sigmacube.core.rank import count_signal, is_below, leading_eigenpairs, noise_edge
 
-__all__ = [
-    "Influence",
-    "LowRank",
-    "MEstimate",
-    "Observed",
-    "components",
-    "correction",
-    "full_influence",
-    "iterate",
-    "resolves",
-    "rms",
-    "working_precision",
-]
-
 Influence = Callable[[np.ndarray], tuple[np.ndarray, float]]
 """Takes residuals (zero where missing); returns ψ of them and its mean slope."""
 

@@ -21,8 +21,6 @@ from sigmacube.core.lowrank.solvers.low_rank import (
 from sigmacube.core.lowrank.solvers.weighted import alternate
 from sigmacube.core.rank import noise_edge
 
-__all__ = ["density_at", "fill_bands", "grown", "settle", "to_solution"]
-
 # While the rank still grows: steps in between at most, the change at which L is near enough, and
 # rounds of growth at most.
 STEPS_PER_ROUND = 15

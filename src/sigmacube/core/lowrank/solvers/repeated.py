@@ -12,8 +12,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-__all__ = ["Repeats"]
-
 # A value must occur so often in a band of a window to be looked at.
 FEWEST = 3
 # Values looked at per band, the most frequent ones.

@@ -22,8 +22,6 @@ from sigmacube.core.lowrank.solvers.repeated import Repeats
 from sigmacube.core.lowrank.solvers.ssgodec import soft_influence
 from sigmacube.core.lowrank.solvers.weighted import alternate
 
-__all__ = ["RobustSolver"]
-
 SOFT_CUT = 1.5
 # The hard cut lies where an element is as likely an impulse as noise, between these.
 SMALLEST_CUT, LARGEST_CUT = 2.0, 4.0

@@ -10,8 +10,6 @@ from sigmacube.core.lowrank.solvers.base import PatchSolution
 from sigmacube.core.lowrank.solvers.low_rank import LowRank
 from sigmacube.core.lowrank.solvers.m_estimate import fill_bands, to_solution
 
-__all__ = ["RpcaSolver"]
-
 MAX_STEPS = 500
 
 

@@ -11,8 +11,6 @@ from sigmacube.core.lowrank.solvers.base import PatchSolution
 from sigmacube.core.lowrank.solvers.low_rank import Influence, LowRank, Observed, working_precision
 from sigmacube.core.lowrank.solvers.m_estimate import fill_bands, settle, to_solution
 
-__all__ = ["SemiSoftGoDecSolver", "soft_influence"]
-
 # Iterations of the published code, whose own criterion is never met on noisy data.
 PUBLISHED_STEPS = 101
 # The lower quartile of |noise| is 0.32; with a third of impulses among the elements, 0.5.

@@ -19,8 +19,6 @@ from sigmacube.core.lowrank.solvers.m_estimate import settle, to_solution
 from sigmacube.core.lowrank.solvers.weighted import alternate
 from sigmacube.core.rank import noise_edge
 
-__all__ = ["SvdSolver"]
-
 # A fit around missing values has settled when a step moves it by less than so many noise std.
 MISSING_TOLERANCE = 1e-3
 

@@ -17,8 +17,6 @@ from sigmacube.core.lowrank.solvers.low_rank import (
     rms,
 )
 
-__all__ = ["alternate", "is_nearly_complete", "leverages"]
-
 # Strength of the prior that a pixel's coefficients are as large as those of the window, relative
 # to what a Bayesian would take. It is felt only where a pixel or a band has hardly any elements
 # left: estimate and leverage stay finite there, and the leverage becomes large.
