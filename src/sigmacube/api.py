@@ -51,9 +51,9 @@ def denoise(
         together; ``result.settings["noise_source"]`` says what was used.
     mask
         True where values are valid; (row, col) or (row, col, band). Values that are not finite
-        are masked anyway. Missing values of a pixel are estimated from its other bands and
-        other pixels, with a larger standard deviation. A pixel without any valid value is NaN in
-        the result, and so is a band that no window over a pixel has seen.
+        are masked anyway. Missing values of a pixel are estimated from its other bands and other
+        pixels, with a larger standard deviation; a pixel without any valid value is NaN, and so is
+        a band that no window over a pixel has seen.
     calibrate
         Scale the standard deviation of every band by what leaving elements out shows (see
         `sigmacube.holdout`), and record the factors in ``settings["calibration"]``.
@@ -68,11 +68,8 @@ def denoise(
     Returns
     -------
     DenoisedCube
-        Estimate, standard deviation, ranks and what else they rest on.
-
-    Notes
-    -----
-    The standard deviation does not hold everything; ``result.caveats`` says what it lacks here.
+        Estimate, standard deviation, ranks and what else they rest on. The standard deviation does
+        not hold everything; ``caveats`` says what it lacks here.
 
     Examples
     --------
@@ -95,8 +92,8 @@ def denoise(
         lazy: Any = cube
         return with_labels(denoise_lazily(lazy, noise, settings, mask=mask))
     given, cube = cube, as_cube(cube, mask)
-    settings = settings.fitted(cube.shape)
+    fitted = settings.fitted(cube.shape)
     with shown(progress, "Denoising", "windows") as move:
-        result = denoise_cube(cube, noise, settings, workers=workers, progress=move)
+        result = denoise_cube(cube, noise, fitted, workers=workers, progress=move)
     result = calibrated(result, cube) if calibrate else result
     return with_labels(result) if "xarray" in cube.metadata and given is not cube else result

@@ -39,14 +39,7 @@ Noise = float | np.ndarray | str | SignalNoise | SettledNoise | None
 
 
 def as_cube(cube: Cube | np.ndarray | xr.DataArray, mask: np.ndarray | None = None) -> Cube:
-    """Return any accepted input as a `Cube`, its own mask and the user's joined.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> as_cube(np.zeros((2, 3, 4)), np.ones((2, 3), dtype=bool)).mask.shape
-    (2, 3, 4)
-    """
+    """Return any accepted input as a `Cube`, its own mask and the user's joined."""
     if not isinstance(cube, Cube):
         given: Any = cube
         if isinstance(given, str | Path):
@@ -131,25 +124,25 @@ def denoise_cube(
     progress: Progress | None = None,
 ) -> DenoisedCube:
     """Denoise a cube in memory; see `sigmacube.denoise`."""
-    threads = estimator(settings).threads(cube.shape) if workers is None else workers
-    with parallel(threads) as run:
+    chosen = estimator(settings)
+    with parallel(chosen.threads(cube.shape) if workers is None else workers) as run:
         survey = survey_scene(cube, noise, settings, run, workers=workers, whole=True)
         region = denoise_region(cube, survey, run, progress=progress)
     record = survey.record(advice=advice(Scene(corrected(cube, survey.offsets), survey), region))
-    aside = estimator(settings).sets_aside
-    if aside and region.left_out is not None:
-        record["rejected_share"] = float(region.left_out.mean())
+    rejected = region.left_out if chosen.sets_aside else None
+    if rejected is not None:
+        record["rejected_share"] = float(rejected.mean())
     return DenoisedCube(
         estimate=region.estimate,
         std=region.std,
         ranks=region.ranks,
         noise=survey.noise,
-        noise_power=estimator(settings).noise_power(survey),
+        noise_power=chosen.noise_power(survey),
         noise_scale=region.noise_scale,
         residual_ratio=region.residual_ratio,
         wavelengths=cube.wavelengths,
         metadata=cube.metadata,
-        rejected=region.left_out if aside else None,
+        rejected=rejected,
         unexplained=region.unexplained,
         settings=record,
         error_model=region.errors,

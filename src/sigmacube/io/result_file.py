@@ -15,7 +15,6 @@ from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from threading import Lock
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -104,12 +103,7 @@ class ResultFile(Card):
     def __enter__(self) -> ResultFile:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:

@@ -174,16 +174,13 @@ def _check_host(headers: Headers, port: int) -> Refusal | None:
 
 def _check_origin(headers: Headers, port: int) -> Refusal | None:
     origins = headers.get_list("Origin")
-    if any(origin.lower() not in _origins(port) for origin in origins):
+    allowed = [f"http://{host}" for host in allowed_hosts(port)]
+    if any(origin.lower() not in allowed for origin in origins):
         return 403, "wrong origin"
     sites = headers.get_list("Sec-Fetch-Site")
     if any(site.lower() not in ("same-origin", "none") for site in sites):
         return 403, "asked by another site"
     return None
-
-
-def _origins(port: int) -> tuple[str, ...]:
-    return tuple(f"http://{host}" for host in allowed_hosts(port))
 
 
 def _check_socket(

@@ -68,7 +68,8 @@ class Part:
         longest = max(rows.stop - rows.start, cols.stop - cols.start)
         step = -(-longest // LONGEST)
         # On a grid of steps, so that panning finds the pixels it has already read.
-        return cls(_snapped(rows, step), _snapped(cols, step), step)
+        down, across = (slice(s.start // step * step, s.stop) for s in (rows, cols))
+        return cls(down, across, step)
 
     @property
     def extent(self) -> tuple[float, float, float, float]:
@@ -86,10 +87,6 @@ def _inside(low: float, high: float, size: int) -> slice:
     first = int(np.clip(np.floor(min(low, high)), 0, size - 1))
     last = int(np.clip(np.ceil(max(low, high)), first, size - 1))
     return slice(first, last + 1)
-
-
-def _snapped(part: slice, step: int) -> slice:
-    return slice(part.start // step * step, part.stop)
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,6 +6,7 @@ import csv
 from collections.abc import Sequence
 from dataclasses import dataclass
 from io import StringIO
+from math import ceil, floor
 
 import numpy as np
 
@@ -115,8 +116,8 @@ def region_at(
     if None in numbers:
         return None
     x0, x1, y0, y1 = (number for number in numbers if number is not None)
-    left, right = max(0, _up(min(x0, x1))), min(shape[1] - 1, _down(max(x0, x1)))
-    top, bottom = max(0, _up(min(y0, y1))), min(shape[0] - 1, _down(max(y0, y1)))
+    left, right = max(0, ceil(min(x0, x1))), min(shape[1] - 1, floor(max(x0, x1)))
+    top, bottom = max(0, ceil(min(y0, y1))), min(shape[0] - 1, floor(max(y0, y1)))
     if right < left or bottom < top:
         return None
     return Region(top, left, bottom - top + 1, right - left + 1)
@@ -128,14 +129,6 @@ def finite_number(value: object) -> float | None:
         return None
     number = float(value) if abs(value) < 1e9 else float("inf")
     return number if np.isfinite(number) else None
-
-
-def _up(value: float) -> int:
-    return int(np.ceil(value))
-
-
-def _down(value: float) -> int:
-    return int(np.floor(value))
 
 
 def read(source: ResultFile, region: Region, observed: Cube | Source | None = None) -> Spectrum:
@@ -219,7 +212,8 @@ def csv_text(spectra: Sequence[Spectrum], wavelengths: np.ndarray | None, unit: 
         }
         for name, values in parts.items():
             if values is not None:
-                kind = f" ({spectrum.std_kind})" if name == "sigma" and _doubtful(spectrum) else ""
+                doubtful = name == "sigma" and spectrum.std_kind != "exact"
+                kind = f" ({spectrum.std_kind})" if doubtful else ""
                 head.append(f"{spectrum.region.label} {name}{kind}{told}")
                 columns.append(values)
     writer.writerow(head)
@@ -227,10 +221,6 @@ def csv_text(spectra: Sequence[Spectrum], wavelengths: np.ndarray | None, unit: 
         line = [band] + ([float(wavelengths[band])] if wavelengths is not None else [])
         writer.writerow([*line, *(_cell(column[band]) for column in columns)])
     return out.getvalue()
-
-
-def _doubtful(spectrum: Spectrum) -> bool:
-    return spectrum.std_kind != "exact"
 
 
 def _cell(value: float) -> str:
