@@ -75,7 +75,10 @@ class LowRankEstimator:
         self, survey: Survey, tile: tuple[int, int], itemsize: int, keep_factors: bool = False
     ) -> float:
         """Return the memory that solving a tile (rows, cols) takes at most; measured."""
-        grid, bands, rank = survey.grid, survey.grid.cube_shape[2], _expected_rank(survey)
+        grid, bands, rank = survey.grid, survey.grid.cube_shape[2], survey.settings.rank
+        if not isinstance(rank, int):  # what most windows will not exceed
+            smaller = min(grid.rows.size * grid.cols.size, grid.bands.size)
+            rank = max(smaller // 8, min(smaller, 10))
         sides = [
             _extent(axis, side) for axis, side in zip((grid.rows, grid.cols), tile, strict=True)
         ]
@@ -237,14 +240,6 @@ def _give_back(
         scale = 1.0 if block.pixel_scale is None else block.pixel_scale[here][rows, cols]
         level = block.noise.std[band] * scale
         std[rows, cols, block.bands[band]] = np.hypot(level, values)
-
-
-def _expected_rank(survey: Survey) -> int:
-    """Return the rank that most windows will not exceed."""
-    if isinstance(survey.settings.rank, int):
-        return survey.settings.rank
-    smaller = min(survey.grid.rows.size * survey.grid.cols.size, survey.grid.bands.size)
-    return max(smaller // 8, min(smaller, 10))
 
 
 def _extent(axis: Axis, side: int) -> tuple[int, int]:

@@ -34,12 +34,6 @@ class _Layer:
     unit: str = ""
 
 
-def map_files(path: Path, *, pair: bool) -> list[Path]:
-    """Return the files of a map: the image and its style; a pair has σ in files of its own."""
-    stems = [f"{path.stem}_uncert", path.stem] if pair else [path.stem]
-    return [path.with_name(f"{s}{end}") for s in stems for end in (".qml", path.suffix)]
-
-
 def write_product(
     product: Product, path: str | Path, *, ortho: bool = False, overwrite: bool = False
 ) -> Path:
@@ -176,7 +170,8 @@ def _write(
             f"{', '.join(SUFFIXES)}."
         )
     finals = [file for image in images for file in (image.with_suffix(".qml"), image)]
-    every = map_files(path, pair=True)
+    pair = [path.with_name(f"{path.stem}{part}{path.suffix}") for part in ("_uncert", "")]
+    every = [file for image in pair for file in (image.with_suffix(".qml"), image)]
     stale = [file for file in every if file not in finals]
     place = dict(metadata) if lookup is None else lookup.metadata(metadata)
     about = dict(tags)

@@ -31,17 +31,9 @@ class _Rasters(ABC):
     keeps_factors = False
     states_correlation = False
 
-    def parts(self, path: Path, *, uncertainty: bool, rejected: bool) -> list[str]:
-        """Return the endings of the rasters' names, that of the estimate last."""
-        parts = ["_windows"]
-        parts += ["_rejected"] if rejected else []
-        parts += ["_uncert"] if uncertainty else []
-        return [*parts, ""]
-
     def files(self, path: Path, *, uncertainty: bool, rejected: bool) -> list[Path]:
-        parts = self.parts(path, uncertainty=uncertainty, rejected=rejected)
-        named = [file for part in parts for file in self.raster(path, part)]
-        return [sidecar(path), *named]
+        parts = ["_windows", *["_rejected"] * rejected, *["_uncert"] * uncertainty, ""]
+        return [sidecar(path), *(file for part in parts for file in self.raster(path, part))]
 
     def write(
         self, result: DenoisedCube, names: Mapping[Path, Path], path: Path, dtype: str

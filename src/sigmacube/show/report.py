@@ -398,14 +398,10 @@ class _Page:
                 bbox={"boxstyle": "circle,pad=0.12", "fc": "white", "ec": "none", "alpha": 0.85},
             )  # fmt: skip
 
-    def _observed(self, row: int, col: int) -> np.ndarray | None:
-        """Return the observed spectrum of a pixel."""
-        if self.observed is None:
-            return None
-        return block_of(self.observed, slice(row, row + 1), slice(col, col + 1))[0, 0]
-
     def _spectrum(self, figure: Figure, pixel: Pixel, number: int) -> None:
-        source, (row, col, why) = self.source, pixel
+        source, (row, col, why), noisy = self.source, pixel, None
+        if self.observed is not None:
+            noisy = block_of(self.observed, slice(row, row + 1), slice(col, col + 1))[0, 0]
         if "std" in source.cubes:
             ax, below = figure.subplots(2, 1, sharex=True, height_ratios=(2.6, 1))
         else:
@@ -415,7 +411,7 @@ class _Page:
             source.spectrum("std", row, col) if "std" in source.cubes else None,
             wavelengths=source.wavelengths,
             good_bands=source.good_bands,
-            observed=self._observed(row, col),
+            observed=noisy,
             ax=ax,
             below=below,
         )

@@ -117,11 +117,6 @@ class Job:
         """Digest of the input's values."""
         return str(self._stored["digest"])
 
-    def store_survey(self, survey: Survey, tile: tuple[int, int], digest: str) -> None:
-        """Keep the survey for the workers, and for a run that goes on later."""
-        arrays = {**survey.to_arrays(), "tile": tile, "digest": digest}
-        self.folder.write("survey.npz", to_npz(arrays))
-
     @property
     def store(self) -> str:
         """The Zarr store that tiles are written to."""

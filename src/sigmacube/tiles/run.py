@@ -397,12 +397,13 @@ def _prepare(
         survey = _survey(job, noise, digest, how.workers, progress)
         if tile is None or memory is not None:
             budget = parse_memory(DEFAULT_MEMORY) if memory is None else memory
-            itemsize, kept = job.source.dtype.itemsize, job.keeps_factors
-            how = how.within(budget, smallest_tile_bytes(survey, itemsize, kept))
-            fitting = choose_tile(survey, itemsize, budget, how.at_once, kept)
+            itemsize, factors = job.source.dtype.itemsize, job.keeps_factors
+            how = how.within(budget, smallest_tile_bytes(survey, itemsize, factors))
+            fitting = choose_tile(survey, itemsize, budget, how.at_once, factors)
             tile = tile or fitting
         check_unchanged(job.source, job.run["stamp"])
-        job.store_survey(survey, tile, digest.hexdigest())
+        kept = {**survey.to_arrays(), "tile": tile, "digest": digest.hexdigest()}
+        job.folder.write("survey.npz", to_npz(kept))
         passing("survey-after")
     if job.folder.read("created") is None:
         create_arrays(job)

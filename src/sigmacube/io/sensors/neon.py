@@ -33,7 +33,11 @@ def opened(content: HdfContent) -> Source:
     scale = 1 / number_in(cube.attrs, "Scale_Factor", 1.0)
     nodata = number_in(cube.attrs, "Data_Ignore_Value", -9999.0)
     about = content.group_attrs(group)
-    good = _good(centres, about)
+    good = np.ones(len(centres), dtype=bool)
+    for key, value in about.items():  # outside of the windows that the product calls unusable
+        if key.startswith("Band_Window_"):
+            low, high = np.asarray(value, dtype=float).reshape(-1)[:2]
+            good &= (centres < low) | (centres > high)
     metadata: dict[str, Any] = {"source": content.path.name, "instrument": "NEON NIS"}
     metadata |= reflectance() | {"wavelength_units": "nm", "scale_factor": scale, "nodata": nodata}
     metadata |= {} if fwhm is None else {"fwhm": fwhm}
@@ -74,16 +78,6 @@ def _spectral(
     if found is None:
         raise ValueError(f"{content.place}: {note}. They must be lengths.")
     return found, fwhm
-
-
-def _good(centres: np.ndarray, about: dict[str, Any]) -> np.ndarray:
-    """Return the bands outside of the windows that the product calls unusable."""
-    good = np.ones(len(centres), dtype=bool)
-    for key, value in about.items():
-        if key.startswith("Band_Window_"):
-            low, high = np.asarray(value, dtype=float).reshape(-1)[:2]
-            good &= (centres < low) | (centres > high)
-    return good
 
 
 def _place(content: HdfContent, meta: str) -> dict[str, Any]:

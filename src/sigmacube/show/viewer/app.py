@@ -95,7 +95,7 @@ class Document:
         self.choose(Region(rows // 2, cols // 2))
         self.refresh()
         if self.executor is not None:
-            self.doc.on_session_destroyed(lambda _: self._end())
+            self.doc.on_session_destroyed(self._end)
 
     # The page
 
@@ -496,7 +496,7 @@ class Document:
 
         self.executor.submit(run)
 
-    def _end(self) -> None:
+    def _end(self, _: object) -> None:
         self.wanted += 1
         if self.executor is not None:
             self.executor.shutdown(wait=False, cancel_futures=True)

@@ -67,7 +67,11 @@ class CorrelatedSolver:
     def __call__(self, patch: np.ndarray, *, missing: np.ndarray | None = None) -> PatchSolution:
         """Solve one patch (pixels, bands), each band scaled to unit noise."""
         kept = np.ones(patch.shape, dtype=bool) if missing is None else ~missing
-        filled = patch if missing is None else self._first_fill(patch, missing)
+        filled = patch
+        if missing is not None and self.start is None:
+            filled = fill_bands(patch, missing)
+        elif missing is not None and self.start is not None:
+            filled = np.where(missing, self.start(patch, missing=missing).estimate, patch)
         if self.select is not None:
             options = {} if missing is None else {"missing": missing}
             chosen = self.select(patch, **options)
@@ -89,11 +93,6 @@ class CorrelatedSolver:
             if np.sqrt(np.sum(moved**2) / out.size) <= TOLERANCE:
                 break
         return self._with_selection(solution, filled, kept)
-
-    def _first_fill(self, patch: np.ndarray, missing: np.ndarray) -> np.ndarray:
-        if self.start is None:
-            return fill_bands(patch, missing)
-        return np.where(missing, self.start(patch, missing=missing).estimate, patch)
 
     def _with_selection(
         self, solution: PatchSolution, filled: np.ndarray, kept: np.ndarray

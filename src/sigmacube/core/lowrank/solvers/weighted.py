@@ -65,7 +65,8 @@ def alternate(
     # The strength of components is taken from the start: one that grows because elements are
     # missing would weaken the prior that holds it.
     by_pixel, by_band = (PRIOR * len(side) / np.square(values) for side in (left, right))
-    right = _aligned(right, matrix)  # the prior knows singular directions
+    basis = np.linalg.qr(right)[0]  # along singular directions, which the prior knows
+    right = basis @ np.linalg.svd(matrix @ basis, full_matrices=False)[2].T
     for _ in range(max_sweeps):
         left = _solve(weights, known, np.linalg.qr(right)[0], by_pixel)
         basis = np.linalg.qr(left)[0]
@@ -128,13 +129,6 @@ def _expanded(weights: np.ndarray, basis: np.ndarray) -> np.ndarray:
     projection = basis @ basis.T
     plain = np.diag(projection)
     return np.maximum(2 * plain - (weights @ np.square(projection)) / share, plain) / share
-
-
-def _aligned(vectors: np.ndarray, matrix: np.ndarray) -> np.ndarray:
-    """Return an orthonormal basis of the vectors, along the singular directions of a matrix."""
-    basis = np.linalg.qr(vectors)[0]
-    rotation = np.linalg.svd(matrix @ basis, full_matrices=False)[2]
-    return basis @ rotation.T
 
 
 def _normal_matrices(weights: np.ndarray, basis: np.ndarray, prior: np.ndarray) -> np.ndarray:
