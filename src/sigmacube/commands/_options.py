@@ -23,6 +23,9 @@ from sigmacube.settings import Settings
 #: A file, a folder, an address, or - : shells complete names, and commands look themselves.
 FILE = click.Path(allow_dash=True, path_type=str)
 
+#: A file or folder on this machine.
+PATH = click.Path(path_type=Path)
+
 _MAGIC = (
     (b"\x93NUMPY", ".npy"),
     (b"PK\x03\x04", ".npz"),
@@ -182,9 +185,7 @@ _READING = (
     click.option("--variable", metavar="NAME", help="Array that holds the cube."),
     click.option("--axes", metavar="ORDER", help="Order of the stored axes, such as brc."),
     click.option(
-        "--data",
-        type=click.Path(path_type=Path),
-        help="Binary file of an ENVI header, where its name differs.",
+        "--data", type=PATH, help="Binary file of an ENVI header, where its name differs."
     ),
     click.option(
         "--external",
@@ -194,7 +195,7 @@ _READING = (
     ),
     click.option(
         "--wavelengths",
-        type=click.Path(path_type=Path),
+        type=PATH,
         help="Text file or ENVI header with the band centres, where the cube states none.",
     ),
     click.option(
@@ -210,14 +211,10 @@ _READING = (
     ),
     click.option(
         "--dark",
-        type=click.Path(path_type=Path),
+        type=PATH,
         help="Dark frame of a camera: taken off; its spread is the noise without light.",
     ),
-    click.option(
-        "--white",
-        type=click.Path(path_type=Path),
-        help="White frame of a camera: values become reflectance.",
-    ),
+    click.option("--white", type=PATH, help="White frame of a camera: values become reflectance."),
 )
 
 

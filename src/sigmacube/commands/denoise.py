@@ -13,6 +13,7 @@ import click
 
 from sigmacube.commands._options import (
     FILE,
+    PATH,
     local_file,
     ortho_option,
     reading,
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 @solving_options
 @click.option(
     "--mask",
-    type=click.Path(path_type=Path),
+    type=PATH,
     help="Image or .npy, not 0 where pixels are valid; joins the file's own mask.",
 )
 @click.option(

@@ -6,15 +6,15 @@ from pathlib import Path
 
 import click
 
-from sigmacube.commands._options import ortho_option
+from sigmacube.commands._options import PATH, ortho_option
 
 
 @click.command("map", short_help="Write a result as GeoTIFF maps, with styles for QGIS.")
-@click.argument("result", metavar="RESULT", type=click.Path(path_type=Path))
+@click.argument("result", metavar="RESULT", type=PATH)
 @click.option(
     "-o",
     "--output",
-    type=click.Path(path_type=Path),
+    type=PATH,
     help="The map (.tif); σ goes beside it, name_uncert.tif.  [default: RESULT's name, _map.tif]",
 )
 @click.option("--bands", metavar="LIST", help="Bands to write: 0:50,60 or 450nm:900nm.")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from sigmacube.commands._options import ortho_option
+from sigmacube.commands._options import PATH, ortho_option
 from sigmacube.commands._tiles import limited, size_options
 from sigmacube.console import percent, progress, quiet, table
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @click.command("product", short_help="Indices and means of a denoised cube, with their sigma.")
-@click.argument("source", metavar="IN", type=click.Path(path_type=Path))
+@click.argument("source", metavar="IN", type=PATH)
 @click.option("--index", "name", metavar="NAME", help="ndvi, ndwi, evi, pri or nbr.")
 @click.option(
     "--expr", metavar="TEXT", help='Such as "(b842-b665)/(b842+b665)": bands by wavelength in nm.'
@@ -29,9 +29,7 @@ if TYPE_CHECKING:
     "--aggregate", type=click.IntRange(1), metavar="N", help="Means over blocks of N x N pixels."
 )
 @click.option(
-    "--labels",
-    type=click.Path(path_type=Path),
-    help="Image or .npy of integers: means over regions, 0 for none.",
+    "--labels", type=PATH, help="Image or .npy of integers: means over regions, 0 for none."
 )
 @click.option(
     "--of",
@@ -41,9 +39,7 @@ if TYPE_CHECKING:
     help="With --labels: index of the mean spectrum, or mean of the pixels' indices.",
 )
 @click.option(
-    "--resample",
-    type=click.Path(path_type=Path),
-    help="Text file with the centre and fwhm (nm) of one band per line.",
+    "--resample", type=PATH, help="Text file with the centre and fwhm (nm) of one band per line."
 )
 @click.option(
     "--tolerance",
@@ -59,7 +55,7 @@ if TYPE_CHECKING:
 @click.option(
     "-o",
     "--output",
-    type=click.Path(path_type=Path),
+    type=PATH,
     help=".nc, .zarr, .tif (a map), or .csv for regions.  [default: IN with the product's name, "
     ".nc]",
 )

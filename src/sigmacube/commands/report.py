@@ -6,9 +6,11 @@ from pathlib import Path
 
 import click
 
+from sigmacube.commands._options import PATH
+
 
 @click.command("report", short_help="Write a self-contained page about a result.")
-@click.argument("result", metavar="RESULT", type=click.Path(path_type=Path))
+@click.argument("result", metavar="RESULT", type=PATH)
 @click.option(
     "-o",
     "--out",
@@ -18,13 +20,13 @@ import click
 @click.option(
     "--observed",
     metavar="FILE",
-    type=click.Path(path_type=Path),
+    type=PATH,
     help="The noisy input, for the picture before.  [default: found beside RESULT]",
 )
 @click.option(
     "--calibration",
     metavar="JSON",
-    type=click.Path(path_type=Path),
+    type=PATH,
     help="File with the coverage that 'sigmacube validate' found.",
 )
 @click.option("--overwrite", is_flag=True, help="Replace an existing page.")

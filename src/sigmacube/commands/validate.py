@@ -11,6 +11,7 @@ from click.core import ParameterSource
 
 from sigmacube.commands._options import (
     FILE,
+    PATH,
     local_file,
     reading,
     reading_options,
@@ -53,12 +54,10 @@ PICTURES = (".png", ".pdf", ".svg", ".jpg")
 @click.option(
     "--observed",
     metavar="FILE",
-    type=click.Path(path_type=Path),
+    type=PATH,
     help="The noisy input, where IN is a result.  [default: found beside IN]",
 )
-@click.option(
-    "--plot", type=click.Path(path_type=Path), help="Write the picture here (.png, .pdf)."
-)
+@click.option("--plot", type=PATH, help="Write the picture here (.png, .pdf).")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(source: str, method: str, **options: Any) -> None:
     """Check whether the error bars of the cube IN are right, without knowing the truth.

@@ -6,9 +6,11 @@ from pathlib import Path
 
 import click
 
+from sigmacube.commands._options import PATH
+
 
 @click.command("view", short_help="Look at a result in the browser, pixel by pixel.")
-@click.argument("result", metavar="RESULT", type=click.Path(path_type=Path))
+@click.argument("result", metavar="RESULT", type=PATH)
 @click.option(
     "--port",
     type=click.IntRange(0, 65_535),
@@ -19,7 +21,7 @@ import click
 @click.option(
     "--observed",
     metavar="FILE",
-    type=click.Path(path_type=Path),
+    type=PATH,
     help="The noisy input, shown beside the estimate.  [default: found beside RESULT]",
 )
 @click.option("--browser/--no-browser", default=True, help="Whether to open the page.")

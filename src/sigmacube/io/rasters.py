@@ -41,34 +41,23 @@ class _Rasters(ABC):
         version = str(result.settings.get("version", __version__))
         text = to_json(_document(result, version), indent=1)
         names[sidecar(path)].write_text(text + "\n", encoding="utf-8")
-        windows = {"band_names": _window_names(result)}
-        told = dict(result.metadata)
-        self._put(names, path, "_windows", _window_maps(result), "float32", "Windows", windows)
-        rest: Any = {"settings": result.settings, "wavelengths": result.wavelengths}
+        parts: list[tuple[str, np.ndarray, str, str]] = []
         if result.rejected is not None:
-            flags = result.rejected.astype(np.uint8)
-            self._put(names, path, "_rejected", flags, "uint8", "Rejected", told, **rest)
+            parts.append(("_rejected", result.rejected.astype(np.uint8), "uint8", "Rejected"))
         if result.std is not None:
-            what = "Standard deviation of the estimate"
-            self._put(names, path, "_uncert", result.std, dtype, what, told, **rest)
-        what = f"Estimate, sigmacube {version}"
-        self._put(names, path, "", result.estimate, dtype, what, told, **rest)
+            parts.append(("_uncert", result.std, dtype, "Standard deviation of the estimate"))
+        parts.append(("", result.estimate, dtype, f"Estimate, sigmacube {version}"))
+        maps: dict[str, Any] = {"dtype": "float32", "description": "Windows"}
+        maps |= {"metadata": {"band_names": _window_names(result)}, "wavelengths": None}
+        self.put(self._named(names, path, "_windows"), _window_maps(result), maps, None)
+        told = {"metadata": dict(result.metadata), "wavelengths": result.wavelengths}
+        for part, values, kind, what in parts:
+            how = {"dtype": kind, "description": what, **told}
+            self.put(self._named(names, path, part), values, how, result.settings)
 
-    def _put(
-        self,
-        names: Mapping[Path, Path],
-        path: Path,
-        part: str,
-        values: np.ndarray,
-        dtype: str,
-        what: str,
-        metadata: Mapping[str, Any],
-        wavelengths: np.ndarray | None = None,
-        settings: Mapping[str, Any] | None = None,
-    ) -> None:
-        files = {file: names[file] for file in self.raster(path, part)}
-        how = {"dtype": dtype, "description": what, "metadata": metadata}
-        self.put(files, values, how | {"wavelengths": wavelengths}, settings)
+    def _named(self, names: Mapping[Path, Path], path: Path, part: str) -> dict[Path, Path]:
+        """Return the final names of one raster's files, and those to write to."""
+        return {file: names[file] for file in self.raster(path, part)}
 
     def open(self, path: Path) -> ResultFile:
         """Open a result; what lies beside it tells which parts there are."""
