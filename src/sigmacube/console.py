@@ -68,16 +68,14 @@ def log_as_notes() -> Iterator[None]:
         logger.removeHandler(handler)
 
 
-def table(rows: Iterable[tuple[str, str]], *, title: str | None = None, err: bool = False) -> None:
+def table(rows: Iterable[tuple[str, str]], *, err: bool = False) -> None:
     """Print pairs of a label and a text as two columns."""
     from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
 
     console = Console(stderr=err, highlight=False, soft_wrap=False)
-    grid = Table(
-        box=None, show_header=False, padding=(0, 2, 0, 0), title=title, title_justify="left"
-    )
+    grid = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
     grid.add_column(style="bold", no_wrap=True)  # colours are lost on white or on black
     grid.add_column(overflow="fold")
     for label, text in rows:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import Field, fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -19,6 +19,12 @@ from sigmacube.io import read
 from sigmacube.io.places import address_of, local_path
 from sigmacube.noise import ESTIMATORS
 from sigmacube.settings import Settings
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from sigmacube.cube import Cube
+    from sigmacube.io.source import Source
 
 #: A file, a folder, an address, or - : shells complete names, and commands look themselves.
 FILE = click.Path(allow_dash=True, path_type=str)
@@ -258,3 +264,34 @@ def local_file(name: str) -> Iterator[Path | str]:
             file.write(head)
             shutil.copyfileobj(stream, file)
         yield path
+
+
+def given_noise(noise: Any, bands: int) -> Any:
+    """Return the noise as `denoise` takes it; a file of plain numbers is read and checked."""
+    if not isinstance(noise, Path):
+        return noise
+    from sigmacube.noise.instrument import file_numbers
+
+    values = file_numbers(noise, bands)
+    return noise if values is None else values
+
+
+def given_mask(path: Path | None, cube: Cube | Source) -> np.ndarray | None:
+    """Return the user's mask as (row, col, 1 or band)."""
+    if path is None:
+        return None
+    import numpy as np
+
+    from sigmacube import io
+    from sigmacube.io.npy import read_array
+
+    is_plain = path.suffix.lower() == ".npy"
+    values = read_array(path) if is_plain else np.asarray(io.read(path).values)
+    values = values[:, :, None] if values.ndim == 2 else values
+    rows, cols, bands = cube.shape
+    if values.shape not in ((rows, cols, 1), (rows, cols, bands)):
+        raise ValueError(
+            f"{path}: mask of shape {values.shape}. It must be ({rows}, {cols}) or "
+            f"({rows}, {cols}, {bands}), as the cube."
+        )
+    return np.asarray(values != 0)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from sigmacube.commands._options import given_mask, given_noise, reading
 from sigmacube.io.places import address_of
 
 if TYPE_CHECKING:
@@ -86,7 +87,6 @@ def wants_tiles(source: str, output: str, options: dict[str, Any]) -> bool:
 def too_large(source: str, options: dict[str, Any]) -> bool:
     """Tell whether a cube would not fit in the free memory; then set a limit and say so."""
     from sigmacube import io
-    from sigmacube.commands._options import reading
 
     rows, cols, bands = io.open_source(source, **reading(options)).shape
     return limited(source, CUBES * 8 * rows * cols * bands, options)
@@ -116,13 +116,7 @@ def available() -> float | None:
 
 
 def run_tiled(
-    source: str,
-    output: str,
-    options: Mapping[str, Any],
-    solving: Mapping[str, Any],
-    reading: Mapping[str, Any],
-    load_noise: Callable[[Any, int], Any],
-    load_mask: Callable[[Any, Any], Any],
+    source: str, output: str, options: Mapping[str, Any], settings: Mapping[str, Any]
 ) -> None:
     """Denoise tile by tile and say what was done."""
     from sigmacube import io
@@ -130,7 +124,8 @@ def run_tiled(
     from sigmacube.tiles import denoise_file
 
     start = time.perf_counter()
-    opened = io.open_source(source, **reading)
+    read = reading(options)
+    opened = io.open_source(source, **read)
     for text in opened.metadata.get("notes", []):
         note(f"{source}: {text}.")
     try:
@@ -138,9 +133,9 @@ def run_tiled(
             outcome = denoise_file(
                 source,
                 output,
-                load_noise(options["noise"], opened.shape[2]),
-                mask=load_mask(options["mask"], opened),
-                reading=reading,
+                given_noise(options["noise"], opened.shape[2]),
+                mask=given_mask(options["mask"], opened),
+                reading=read,
                 tile=options["tile"],
                 memory=options["memory"],
                 mode="threads" if options["threads"] else "processes",
@@ -150,7 +145,7 @@ def run_tiled(
                 dtype=options["dtype"],
                 keep_factors=options["keep_factors"],
                 progress=moved,
-                **solving,
+                **settings,
             )
     except KeyboardInterrupt:
         note("finished tiles are kept; --resume goes on from there.")

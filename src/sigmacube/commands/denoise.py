@@ -14,6 +14,8 @@ import click
 from sigmacube.commands._options import (
     FILE,
     PATH,
+    given_mask,
+    given_noise,
     local_file,
     ortho_option,
     reading,
@@ -25,10 +27,6 @@ from sigmacube.commands._tiles import run_tiled, tiling_options, uses_tiles, wan
 from sigmacube.settings import Settings
 
 if TYPE_CHECKING:
-    import numpy as np
-
-    from sigmacube.cube import Cube
-    from sigmacube.io.source import Source
     from sigmacube.result import DenoisedCube
 
 
@@ -86,14 +84,14 @@ def command(source: str, output: str, **options: Any) -> None:
             raise ValueError(
                 "--ortho needs the scene in memory. Tiles: 'sigmacube map' afterwards."
             )
-        run_tiled(source, output, options, settings, reading(options), _noise, _mask)
+        run_tiled(source, output, options, settings)
         return
     with local_file(source) as path:
         cube = io.read(path, **reading(options))
         for text in cube.metadata.get("notes", []):
             note(f"{source}: {text}.")
-        noise = _noise(options["noise"], cube.shape[2])
-        mask = _mask(options["mask"], cube)
+        noise = given_noise(options["noise"], cube.shape[2])
+        mask = given_mask(options["mask"], cube)
         if "denoised" in cube.metadata:
             note(f"{source} has been denoised before; its noise is no longer independent.")
         begin = time.perf_counter()
@@ -153,37 +151,6 @@ def _check(source: str, output: str, options: dict[str, Any]) -> None:
         overwrite=options["overwrite"],
     )
     check_not_input(files, inputs)
-
-
-def _noise(noise: Any, bands: int) -> Any:
-    """Return the noise as `denoise` takes it; a file of plain numbers is read and checked."""
-    if not isinstance(noise, Path):
-        return noise
-    from sigmacube.noise.instrument import file_numbers
-
-    values = file_numbers(noise, bands)
-    return noise if values is None else values
-
-
-def _mask(path: Path | None, cube: Cube | Source) -> np.ndarray | None:
-    """Return the user's mask as (row, col, 1 or band)."""
-    if path is None:
-        return None
-    import numpy as np
-
-    from sigmacube import io
-    from sigmacube.io.npy import read_array
-
-    is_plain = path.suffix.lower() == ".npy"
-    values = read_array(path) if is_plain else np.asarray(io.read(path).values)
-    values = values[:, :, None] if values.ndim == 2 else values
-    rows, cols, bands = cube.shape
-    if values.shape not in ((rows, cols, 1), (rows, cols, bands)):
-        raise ValueError(
-            f"{path}: mask of shape {values.shape}. It must be ({rows}, {cols}) or "
-            f"({rows}, {cols}, {bands}), as the cube."
-        )
-    return np.asarray(values != 0)
 
 
 def _save(result: DenoisedCube, output: str, options: dict[str, Any]) -> None:

@@ -12,6 +12,7 @@ from click.core import ParameterSource
 from sigmacube.commands._options import (
     FILE,
     PATH,
+    given_noise,
     local_file,
     reading,
     reading_options,
@@ -19,7 +20,6 @@ from sigmacube.commands._options import (
     solving_options,
 )
 from sigmacube.commands._tiles import size_options, too_large
-from sigmacube.commands.denoise import _noise
 from sigmacube.console import note, progress, say, table
 from sigmacube.io.places import address_of
 
@@ -81,7 +81,7 @@ def command(source: str, method: str, **options: Any) -> None:
         return
     with local_file(source) as path:
         cube = io.read(path, **reading(options))
-    noise = _noise(options["noise"], cube.shape[2])
+    noise = given_noise(options["noise"], cube.shape[2])
     if method == "monte-carlo":
         _monte_carlo(cube, noise, settings, options)
     else:
@@ -110,7 +110,7 @@ def _holdout_tiles(source: str, settings: dict[str, Any], options: dict[str, Any
     from sigmacube.check.holdout_file import holdout_file
 
     chosen = reading(options)
-    noise = _noise(options["noise"], io.open_source(source, **chosen).shape[2])
+    noise = given_noise(options["noise"], io.open_source(source, **chosen).shape[2])
     with progress("Checking tiles") as moved:
         return holdout_file(
             source,
