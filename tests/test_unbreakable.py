@@ -26,7 +26,7 @@ import sigmacube as sc
 from sigmacube import io
 from sigmacube.cli import main
 from sigmacube.io.atomic import check_output
-from sigmacube.io.untrusted import reading
+from sigmacube.io.places import reading
 
 CUBE = np.arange(5 * 6 * 4, dtype=np.float32).reshape(5, 6, 4)
 

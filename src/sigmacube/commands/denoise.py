@@ -114,7 +114,7 @@ def _check(source: str, output: str, options: dict[str, Any]) -> None:
     """Check what can be checked before the work starts."""
     from sigmacube import io
     from sigmacube.io.atomic import check_not_input
-    from sigmacube.io.untrusted import check_plain
+    from sigmacube.io.places import check_plain
 
     Settings(**solving(options))
     if options["axes"] is not None:

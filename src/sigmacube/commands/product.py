@@ -214,7 +214,7 @@ def _labels(path: Path | None) -> np.ndarray | None:
 
 def _bands(path: Path) -> tuple[list[float], list[float]]:
     """Return centres and widths from a text file of two columns."""
-    from sigmacube.io.untrusted import check_plain
+    from sigmacube.io.places import check_plain
 
     check_plain(path)
     if not path.exists():

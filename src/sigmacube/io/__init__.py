@@ -140,7 +140,7 @@ def open_source(
     Source
         Shape, type and metadata of the cube, and ``block(rows, cols)`` for a part of it.
     """
-    from sigmacube.io.untrusted import check_plain, guarded, reading
+    from sigmacube.io.places import check_plain, guarded, reading
 
     address = address_of(path)
     path = local_path(path)

@@ -22,8 +22,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sigmacube.io.places import address_of, local_path
-from sigmacube.io.untrusted import check_plain
+from sigmacube.io.places import address_of, check_plain, local_path
 
 if TYPE_CHECKING:
     import xarray as xr

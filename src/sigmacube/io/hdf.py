@@ -11,10 +11,9 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from sigmacube.io import sensors
-from sigmacube.io.places import address_of, opened_hdf5
+from sigmacube.io.places import address_of, opened_hdf5, printable
 from sigmacube.io.sensors.content import as_text as _text
 from sigmacube.io.source import Source
-from sigmacube.io.untrusted import printable
 from sigmacube.io.variables import Variable, open_variables
 
 #: Nested groups of the deepest file that is looked through.

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
+from sigmacube.io.places import check_plain
 from sigmacube.io.source import Source
-from sigmacube.io.untrusted import check_plain
 from sigmacube.io.variables import Variable, open_variables
 
 

@@ -23,8 +23,7 @@ from sigmacube.core.card import Card, size_of, span_of
 from sigmacube.core.whitening import std_of_noise
 from sigmacube.core.windows import Axis, Span
 from sigmacube.error_correlation import window_sides
-from sigmacube.io.places import local_path
-from sigmacube.io.untrusted import check_plain, guarded, reading
+from sigmacube.io.places import check_plain, guarded, local_path, reading
 
 if TYPE_CHECKING:
     from sigmacube.core.errors import ErrorModel

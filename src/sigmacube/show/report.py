@@ -18,9 +18,9 @@ from sigmacube.cube import Cube
 from sigmacube.io.atomic import check_output, staged
 from sigmacube.io.cf import REFERENCES
 from sigmacube.io.observed import block_of, find_observed, open_observed, picture_of
+from sigmacube.io.places import check_plain
 from sigmacube.io.result_file import ResultFile, open_result
 from sigmacube.io.source import Source
-from sigmacube.io.untrusted import check_plain
 from sigmacube.show import plots
 from sigmacube.show.key_figures import (
     data_uri,

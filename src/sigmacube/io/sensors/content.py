@@ -11,9 +11,8 @@ from xml.etree import ElementTree
 
 import numpy as np
 
-from sigmacube.io.places import opened_hdf5
+from sigmacube.io.places import opened_hdf5, printable
 from sigmacube.io.source import Source
-from sigmacube.io.untrusted import printable
 from sigmacube.io.variables import Variable, open_variables
 
 #: No product's XML file is larger; what is, is no such file.
