@@ -75,15 +75,6 @@ def uses_tiles(source: str, output: str, options: Mapping[str, Any]) -> bool:
     return bool(asked)
 
 
-def wants_tiles(source: str, output: str, options: dict[str, Any]) -> bool:
-    """Tell whether to work tile by tile: where it is asked for, or the cube is too large."""
-    if uses_tiles(source, output, options):
-        return True
-    if "-" in (source, output):
-        return False
-    return too_large(source, options)
-
-
 def too_large(source: str, options: dict[str, Any]) -> bool:
     """Tell whether a cube would not fit in the free memory; then set a limit and say so."""
     from sigmacube import io
@@ -96,8 +87,11 @@ def limited(source: object, needed: float, options: dict[str, Any]) -> bool:
     """Tell whether so many bytes are not free; then set a limit and say so."""
     from sigmacube.console import note
 
-    there = available()
-    if there is None or needed < 0.8 * there:
+    try:
+        there = float(os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    except (AttributeError, ValueError, OSError):  # nobody can tell
+        return False
+    if needed < 0.8 * there:
         return False
     options["memory"] = 0.5 * there
     note(
@@ -105,14 +99,6 @@ def limited(source: object, needed: float, options: dict[str, Any]) -> bool:
         f"{0.5 * there / 1e9:.1f} GB. --memory sets another limit."
     )
     return True
-
-
-def available() -> float | None:
-    """Return the memory that is free, in bytes."""
-    try:
-        return float(os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
-    except (AttributeError, ValueError, OSError):
-        return None
 
 
 def run_tiled(

@@ -23,7 +23,7 @@ from sigmacube.commands._options import (
     solving,
     solving_options,
 )
-from sigmacube.commands._tiles import run_tiled, tiling_options, uses_tiles, wants_tiles
+from sigmacube.commands._tiles import run_tiled, tiling_options, too_large, uses_tiles
 from sigmacube.settings import Settings
 
 if TYPE_CHECKING:
@@ -77,7 +77,8 @@ def command(source: str, output: str, **options: Any) -> None:
     start = time.perf_counter()
     _check(source, output, options)
     settings = {**solving(options), "workers": options["workers"]}
-    if wants_tiles(source, output, options):
+    in_files = "-" not in (source, output)
+    if uses_tiles(source, output, options) or (in_files and too_large(source, options)):
         if options["calibrate"]:
             raise ValueError("--calibrate needs the scene in memory; it does not go with tiles.")
         if options["ortho"]:
