@@ -66,7 +66,8 @@ def combine(
     run
         ``run(function, items)`` applies a function to every item, in parallel or not.
     correlation
-        Correlation of kept components of pure noise (`pool_noise_correlation`); None where none are kept.
+        Correlation of kept components of pure noise, see `pool_noise_correlation`; None where none
+        are kept.
     blocks
         Which blocks of the grid to fill; all by default. All windows that cover them must be
         there. Blocks are computed one by one, so that their values do not depend on what else is
