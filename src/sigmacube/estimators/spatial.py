@@ -247,13 +247,7 @@ def _region(
             None if scale == 1 else np.full(survey.shape[2], scale), survey.grid,
         )  # fmt: skip
     windows = survey.grid.rows.windows_over(*rows), survey.grid.cols.windows_over(*cols)
-    (top, bottom), (left, right) = windows
-    ranks = np.zeros((bottom - top, right - left), dtype=np.int64)
-    ratio = np.full(ranks.shape, np.nan)
-    i, j, rank = part.ranks[0].T  # of the largest windows
-    mine = (i >= top) & (i < bottom) & (j >= left) & (j < right)
-    ranks[i[mine] - top, j[mine] - left] = rank[mine]
-    ratio[i[mine] - top, j[mine] - left] = part.residual_ratio[0][mine]
+    ranks, ratio = _window_maps(part, windows)
     return Region(
         estimate=block.to_output(survey.model.unwhiten(part.estimate) * scale),
         std=_std(block, part, scale),
@@ -267,6 +261,18 @@ def _region(
         left_out=_left_out(survey, block, completion, cols[0]),
         unexplained=None if errors is None else np.array(part.unexplained, int).reshape(-1, 2),
     )
+
+
+def _window_maps(part: SpatialPart, windows: tuple[Span, Span]) -> tuple[np.ndarray, np.ndarray]:
+    """Return rank and residual ratio of the larger windows over a region."""
+    (top, bottom), (left, right) = windows
+    ranks = np.zeros((bottom - top, right - left), dtype=np.int64)
+    ratio = np.full(ranks.shape, np.nan)
+    i, j, rank = part.ranks[0].T
+    mine = (i >= top) & (i < bottom) & (j >= left) & (j < right)
+    ranks[i[mine] - top, j[mine] - left] = rank[mine]
+    ratio[i[mine] - top, j[mine] - left] = part.residual_ratio[0][mine]
+    return ranks, ratio
 
 
 def _left_out(
