@@ -271,9 +271,10 @@ def lost_outside(y: np.ndarray, basis: np.ndarray, values: np.ndarray) -> tuple[
         (k,) sum over the scene of the squared coefficients along each direction.
     """
     bands, k = basis.shape
-    parts = tiles(y, (SMALL_TILE, SMALL_TILE))
-    count, n = parts.shape[:2]
-    mean = parts.mean(axis=1)
+    r, c = (min(SMALL_TILE, side) for side in y.shape[:2])
+    down, across, n = y.shape[0] // r, y.shape[1] // c, r * c
+    whole, count = y[: down * r, : across * c], down * across
+    mean = sum(whole[i::r, j::c] for i in range(r) for j in range(c)).reshape(count, bands) / n
     z = mean @ basis
     power = n * np.square(mean - z @ basis.T).sum(axis=1)
     power -= (bands - k) * (1 - n * (np.square(z) @ (1 / values)))
