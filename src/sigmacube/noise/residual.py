@@ -243,16 +243,18 @@ class _Step:
     def __call__(self, window: _Window) -> tuple[_Window, _Moments]:
         noise = self.noise
         scale = self.model.pixel_scale(window.values)[:, None]
-        white = noise.whiten(window.values / scale)
+        scaled = window.values / scale
+        white = noise.whiten(scaled)
         # With guesses in the place of noise singular values are smaller; so must the edge be.
         kept, level = window.kept, 1.0
         if kept is not None and not self.fresh:
             level = np.sqrt(max(float(kept.mean()), 1e-3))
-        solution = SvdSolver()(white / level)
-        scores = white @ solution.right
-        residual = noise.unwhiten(white - scores @ solution.right.T)
+        solution = SvdSolver()(white if level == 1 else white / level)
+        scores = solution.left * (solution.singular_values * level)
+        rows = noise.unwhiten(solution.right.T)  # components in the units of the data
+        residual = scaled - scores @ rows
         fit = window.values - residual * scale
-        share = self._share(solution, window)
+        share = self._share(solution, rows, window)
         if window.kept is None:
             square, kept, values = np.square(residual), None, window.values
         else:
@@ -260,16 +262,16 @@ class _Step:
             # A component that is noise would live on its own guesses, were they not smaller.
             # The more is guessed, the more so.
             power = 2 * max(1.0, 2 * float(kept.mean()))
-            shrunk = (scores * _shrinkage(solution, white.shape, power)) @ solution.right.T
-            values = np.where(kept, values, noise.unwhiten(shrunk) * scale)
+            shrunk = (scores * _shrinkage(solution, white.shape, power)) @ rows
+            values = np.where(kept, values, shrunk * scale)
         moments = self._moments(window, square, share, kept, fit, scale)
         kept = window.there if kept is None and self.aside else kept
         return replace(window, values=values, kept=kept), moments
 
-    def _share(self, solution: PatchSolution, window: _Window) -> np.ndarray:
+    def _share(self, solution: PatchSolution, rows: np.ndarray, window: _Window) -> np.ndarray:
         """Return the share of the noise that the fit leaves of every element; zero for little."""
         inflation = near_edge_inflation(solution.singular_values, *window.values.shape)
-        taken = self.noise.unwhiten(solution.right.T) / self.noise.std
+        taken = rows / self.noise.std
         freedom, left = (
             residual_share(np.square(part), inflation) for part in (solution.left.T, taken)
         )
@@ -278,8 +280,8 @@ class _Step:
             freedom = 1 - (1 - freedom) / np.maximum(window.kept.mean(axis=0), LEAST_KEPT)
             kept = window.kept.mean(axis=1, keepdims=True)
             left = 1 - (1 - left) / np.maximum(kept, LEAST_KEPT)
-        tells = (freedom > SMALLEST_SHARE) & (left > SMALLEST_SHARE)
-        return np.where(tells, freedom * left, 0.0)
+        freedom, left = (np.where(part > SMALLEST_SHARE, part, 0.0) for part in (freedom, left))
+        return np.asarray(freedom * left)
 
     def _judged(
         self, window: _Window, fit: np.ndarray, scale: np.ndarray, share: np.ndarray
@@ -312,7 +314,7 @@ class _Step:
         constant = CLIPPED if kept is None or not self.aside else KEPT
         near = np.minimum(square, OUTLIER**2 * expected)
         out = there & (weight == 0)
-        out &= out.mean(axis=1, keepdims=True) < ALONE
+        out &= np.count_nonzero(out, axis=1)[:, None] < ALONE * out.shape[1]
         variance = near / (constant * np.where(tells, share, 1))
         return _Moments(
             (weight * near).sum(axis=0),
