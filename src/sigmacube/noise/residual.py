@@ -166,7 +166,8 @@ def residual_noise(
         else:
             least = SETTLED_GUESSES if guesses else SETTLED
             settled = bool(np.median(np.abs(ratio - 1)) < least)
-        if settled or number + 1 >= ((LOOK if rough else MAX_GUESSES) if guesses else MAX_ROUNDS):
+        look = MAX_ROUNDS if aside else LOOK  # what is far out must be settled first
+        if settled or number + 1 >= ((look if rough else MAX_GUESSES) if guesses else MAX_ROUNDS):
             break
     tails, count = (np.sum([getattr(p, n) for p in parts], axis=0) for n in ("tails", "count"))
     return ResidualNoise(

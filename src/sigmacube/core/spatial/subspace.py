@@ -274,7 +274,10 @@ def lost_outside(y: np.ndarray, basis: np.ndarray, values: np.ndarray) -> tuple[
     r, c = (min(SMALL_TILE, side) for side in y.shape[:2])
     down, across, n = y.shape[0] // r, y.shape[1] // c, r * c
     whole, count = y[: down * r, : across * c], down * across
-    mean = sum(whole[i::r, j::c] for i in range(r) for j in range(c)).reshape(count, bands) / n
+    mean = np.zeros((down, across, bands))
+    for i, j in np.ndindex(r, c):
+        mean += whole[i::r, j::c]
+    mean = mean.reshape(count, bands) / n
     z = mean @ basis
     power = n * np.square(mean - z @ basis.T).sum(axis=1)
     power -= (bands - k) * (1 - n * (np.square(z) @ (1 / values)))
