@@ -55,6 +55,7 @@ def find_line_offsets(
 ) -> LineOffsets | None:
     """Return the offsets that columns or rows carry; None where the scene shows none."""
     bands, (n_rows, n_cols, _) = presence.bands, source.shape
+    chosen = presence.chosen
     if min(n_rows, n_cols) < FEWEST or len(bands) < FEWEST:
         return None
     height, lines = max(1, STREAMED // (n_cols * len(bands))), None
@@ -68,8 +69,8 @@ def find_line_offsets(
 
         def block(rows: slice, cols: slice) -> tuple[np.ndarray, np.ndarray]:
             part, known = source.block(rows, cols)
-            there = valid_elements(part, known)[..., bands]
-            part = part[..., bands] / std  # noqa: B023
+            there = valid_elements(part, known)[..., chosen]
+            part = part[..., chosen] / std  # noqa: B023
             return part, there & ~stands_out(part, there) if impulses else there
 
         signal = (smooth_directions(sample, (0,)), smooth_directions(sample, (1,)))
@@ -95,8 +96,8 @@ def find_clipping(source: Source, presence: Presence, std: np.ndarray) -> np.nda
     step says nothing.
     """
     values, mask = noise_sample(source)
-    spectra = values[..., presence.bands].reshape(-1, len(presence.bands))
-    valid = valid_elements(values, mask)[..., presence.bands].reshape(spectra.shape)
+    spectra = values[..., presence.chosen].reshape(-1, len(presence.bands))
+    valid = valid_elements(values, mask)[..., presence.chosen].reshape(spectra.shape)
     spectra = spectra if valid.all() else np.where(valid, spectra, np.nan)
     step = smallest_step(spectra)
     bounds = find_bounds(spectra, step)

@@ -18,6 +18,7 @@ from sigmacube.correction import corrected, find_clipping, find_line_offsets
 from sigmacube.cube import Cube
 from sigmacube.estimators import Progress, Region, advice, estimator
 from sigmacube.io.dataarray import from_dataarray
+from sigmacube.noise.line_offsets import LineOffsets
 from sigmacube.noise.signal_noise import SignalNoise
 from sigmacube.noise.stripes import find_stripes
 from sigmacube.result import DenoisedCube
@@ -67,17 +68,21 @@ def survey_scene(
     run: ParallelMap,
     *,
     presence: Presence | None = None,
+    lines: tuple[LineOffsets | None] | None = None,
     workers: int | None = None,
     whole: bool = False,
 ) -> Survey:
     """Learn what the regions of a scene need to know of the whole, in bounded memory.
 
-    ``presence`` tells which values are there, where that has been looked at; ``whole`` whether the
-    scene will be solved as one region. ``workers`` are threads for estimators of the noise.
+    ``presence`` tells which values are there, where that has been looked at, and ``lines`` holds
+    the offsets of lines; ``whole`` tells whether the scene will be solved as one region.
+    ``workers`` are threads for estimators of the noise.
     """
     presence = find_presence(source) if presence is None else presence
     presence.check_sizes()
-    offsets = find_line_offsets(source, presence, impulses=settings.solver == "robust")
+    if lines is None:
+        lines = (find_line_offsets(source, presence, impulses=settings.solver == "robust"),)
+    offsets = lines[0]
     source = corrected(source, offsets)
     if not isinstance(noise, SettledNoise):
         noise = settle_noise(source, noise, settings, workers=workers)

@@ -268,6 +268,11 @@ class Presence:
             )
 
     @property
+    def chosen(self) -> np.ndarray | slice:
+        """What selects the bands that hold data; all of them without a copy."""
+        return slice(None) if len(self.bands) == len(self.low) else self.bands
+
+    @property
     def incomplete(self) -> bool:
         """Whether valid pixels miss values in bands that hold data."""
         return self.fewest < int(np.count_nonzero(self.low <= self.high))

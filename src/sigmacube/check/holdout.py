@@ -261,7 +261,9 @@ def compare(
     if not isinstance(noise, SettledNoise):
         settled = settle_noise(whole, noise, settings, workers=workers)
     alone = isinstance(tiles, list) and len(tiles) == 1  # a scene in memory
-    survey = survey_scene(veiled, settled, settings, run, workers=workers, whole=alone)
+    survey = survey_scene(
+        veiled, settled, settings, run, lines=(offsets,), workers=workers, whole=alone
+    )
     places = list(tiles(survey) if callable(tiles) else tiles)
     found = _Found.empty(survey)
     phase(progress, "Comparing")

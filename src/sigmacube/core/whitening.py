@@ -110,9 +110,11 @@ class Noise:
             np.matmul(spectra[:, part], self.inverse_factor.T, out=white[:, part])
         return white
 
-    def unwhiten(self, spectra: np.ndarray) -> np.ndarray:
-        """Return L y for spectra along the last axis."""
-        return spectra * self.std if self.is_diagonal else spectra @ self.factor.T
+    def unwhiten(self, spectra: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
+        """Return L y for spectra along the last axis; in ``out``, maybe theirs, if bands allow."""
+        if self.is_diagonal:
+            return np.multiply(spectra, self.std, out=out)
+        return spectra @ self.factor.T
 
     def weights_to_white(self, weights: np.ndarray) -> np.ndarray:
         """Return Lᵀc: the weights on whitened spectra that weights c on spectra amount to."""

@@ -75,7 +75,10 @@ class SpatialEstimator:
         block: Block = partial(_white, scene, completion)
         if whole:
             block = _held(*block(slice(0, shape[0]), slice(0, shape[1])))
-        model = survey_subspace(block, shape, windows=self.windows, run=run, directions=strong)
+        model = survey_subspace(
+            block, shape, windows=self.windows, run=run, directions=strong,
+            uncertainty=self.settings.uncertainty,
+        )  # fmt: skip
         arrays = model.to_arrays() | ({} if completion is None else completion.to_arrays())
         return Learnt(arrays, block, model.whole) if whole else arrays
 
@@ -248,8 +251,11 @@ def _region(
         )  # fmt: skip
     windows = survey.grid.rows.windows_over(*rows), survey.grid.cols.windows_over(*cols)
     ranks, ratio = _window_maps(part, windows)
+    # Nobody else holds the part; memory that was not touched before costs more than the product.
+    estimate = survey.model.unwhiten(part.estimate, out=part.estimate)
+    estimate *= scale
     return Region(
-        estimate=block.to_output(survey.model.unwhiten(part.estimate) * scale),
+        estimate=block.to_output(estimate),
         std=_std(block, part, scale),
         errors=errors,
         errors_origin=(rows[0], cols[0]),
@@ -292,7 +298,8 @@ def _std(block: SceneBlock, part: SpatialPart, scale: float) -> np.ndarray | Non
     if part.variance is None or part.errors is None:
         return None
     if block.noise.is_diagonal:
-        return block.to_output(np.sqrt(part.variance) * (scale * block.noise.std))
+        std = np.sqrt(part.variance, out=part.variance)
+        return block.to_output(np.multiply(std, scale * block.noise.std, dtype=block.dtype))
     rows = block.noise.factor
     variance = part.errors.band_covariance(rows, rows)
     if part.growth is not None:

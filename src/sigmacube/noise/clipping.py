@@ -77,17 +77,25 @@ def find_bounds(spectra: np.ndarray, step: np.ndarray | None = None) -> Bounds:
     (array([-inf,  -1., -inf]), array([0.  , 0.15, 0.  ]))
     """
     step = np.zeros(spectra.shape[1]) if step is None else step
-    known = np.maximum(np.count_nonzero(~np.isnan(spectra), axis=0), 1)
+    known = np.maximum(len(spectra) - _hits(np.isnan(spectra)), 1)
     ends = [np.fmin.reduce(spectra).astype(np.float64), np.fmax.reduce(spectra).astype(np.float64)]
     shares = []
     for end, inwards in zip(ends, (1, -1), strict=True):
-        on_end = np.count_nonzero(spectra == end, axis=0)
-        beside = np.count_nonzero(spectra == end + inwards * step, axis=0)
-        crowded = (on_end >= FEWEST) & (on_end > CROWD * np.where(step > 0, beside, 0))
+        on_end, beside = _hits(spectra == end), np.zeros(len(end))
+        stepped = np.flatnonzero(step > 0)
+        if len(stepped):
+            beside[stepped] = _hits(spectra[:, stepped] == (end + inwards * step)[stepped])
+        crowded = (on_end >= FEWEST) & (on_end > CROWD * beside)
         shares.append(_share(end, on_end / known, crowded & (ends[0] < ends[1])))
     low, high = (np.where(s > 0, e, far) for s, e, far in zip(shares, ends, (-np.inf, np.inf),
                                                               strict=True))  # fmt: skip
     return Bounds(low, high, *shares)
+
+
+def _hits(where: np.ndarray) -> np.ndarray:
+    """Return (bands,) how often something (pixels, bands) is the case; fast where it is rare."""
+    bands = where.shape[1]
+    return np.bincount(np.flatnonzero(where) % bands, minlength=bands)
 
 
 def _share(end: np.ndarray, share: np.ndarray, crowded: np.ndarray) -> np.ndarray:

@@ -233,7 +233,7 @@ def _default(
 ) -> NoiseEstimate:
     """Take the correlation of bands from differences, level and growth from the residual."""
     rough = _rough_noise(sample)
-    level = residual_noise(sample, rough, run, aside=impulses, bounds=bounds)
+    level = residual_noise(sample, rough, run, aside=impulses, bounds=bounds, rough=True)
     whole = replace(level.sample, kept=None, raw=None)
     # What other bands do not predict of a band has one level where correlation is the same.
     even = rough if whole.blocks is sample.blocks else _rough_noise(whole)
@@ -243,6 +243,8 @@ def _default(
         level = residual_noise(
             level.sample, start, run, correlation=correlation, aside=impulses, bounds=bounds
         )
+    elif level.state is not None:
+        level = residual_noise(sample, rough, run, bounds=bounds, state=level.state)
     model = level.model
     if not isinstance(model, SignalNoise):
         model = _covariance(model, correlation)

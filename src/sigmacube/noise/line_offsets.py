@@ -106,15 +106,17 @@ def profiles(
     """
     n_rows, n_cols, _ = shape
     down, along = _Means(n_cols, shape[2]), _Means(n_rows, shape[2])
-    quarters = np.searchsorted(np.arange(n_cols) * PARTS // n_cols, np.arange(PARTS + 1)).tolist()
+    quarters = np.equal.outer(np.arange(PARTS), np.arange(n_cols) * PARTS // n_cols).astype(float)
     for part, rows in _strips(n_rows, height):
         values, counts = block(rows, slice(0, n_cols))
-        if not counts.all():
+        if counts.all():
+            counts = np.ones((len(values), n_cols, 1))
+        else:
             values = np.where(counts, values, 0)
+            counts = counts.astype(float)
         down.add(part, slice(None), values.sum(axis=0), counts.sum(axis=0))
-        for one, (left, right) in enumerate(pairwise(quarters)):
-            mine = slice(left, right)
-            along.add(one, rows, values[:, mine].sum(axis=1), counts[:, mine].sum(axis=1))
+        sums, number = (np.matmul(quarters, a).transpose(1, 0, 2) for a in (values, counts))
+        along.add(slice(None), rows, sums, number)
     return along.found, down.found
 
 
@@ -154,7 +156,7 @@ class _Means:
     def __init__(self, lines: int, bands: int) -> None:
         self.sums, self.counts = np.zeros((2, PARTS, lines, bands))
 
-    def add(self, part: int, lines: slice, sums: np.ndarray, counts: np.ndarray) -> None:
+    def add(self, part: int | slice, lines: slice, sums: np.ndarray, counts: np.ndarray) -> None:
         self.sums[part, lines] += sums
         self.counts[part, lines] += counts
 

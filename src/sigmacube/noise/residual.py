@@ -30,8 +30,8 @@ from sigmacube.noise.signal_noise import SignalNoise
 __all__ = ["ResidualNoise", "fewer_components", "residual_noise"]
 
 MAX_ROUNDS, SETTLED = 6, 0.01
-# The same where guesses must settle, too.
-MAX_GUESSES, SETTLED_GUESSES = 20, 0.002
+# The same where guesses must settle, too, and rounds of a first look, where they need not.
+MAX_GUESSES, SETTLED_GUESSES, LOOK = 20, 0.002, 3
 # Squares are clipped at this many standard deviations: bad pixels and what windows could not fit
 # make tails that are not the noise's. CLIPPED is E[min(z², OUTLIER²)] of a standard normal.
 OUTLIER = 4.0
@@ -67,6 +67,8 @@ class ResidualNoise(NamedTuple):
     """Share of values further than `WILD` noise std out."""
     sample: NoiseSample
     """The sample; gaps, and what was set aside, hold fit and noise."""
+    state: _State | None
+    """Where to go on; None where everything has settled."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,6 +83,15 @@ class _Window:
     """What goes into the fit: measured values, and guesses where they do not count."""
     kept: np.ndarray | None
     """True for elements whose measured value goes into the fit; None where all do."""
+
+
+@dataclass(frozen=True, eq=False)
+class _State:
+    """Where the rounds have come to."""
+
+    windows: Sequence[_Window]
+    model: SignalNoise
+    aside: bool
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,6 +119,8 @@ def residual_noise(
     signal_dependent: bool = True,
     aside: bool = False,
     bounds: Bounds | None = None,
+    rough: bool = False,
+    state: _State | None = None,
 ) -> ResidualNoise:
     """Return the noise that is consistent with the residual of windows solved with it.
 
@@ -128,23 +141,33 @@ def residual_noise(
         Whether to set values aside that are too far out, however few they are.
     bounds
         What values were clipped to, if they were.
+    rough
+        Whether guesses need not settle.
+    state
+        Where to go on instead of starting from ``std``.
     """
-    guesses = aside or bounds is not None or sample.kept is not None
-    windows = _windows(sample, guesses)
-    model = SignalNoise(np.zeros_like(std), std**2, sample.spectra.mean(axis=0), correlation)
+    guesses = aside or bounds is not None or sample.kept is not None or state is not None
+    fresh = state is None
+    if state is None:
+        start = SignalNoise(np.zeros_like(std), std**2, sample.spectra.mean(axis=0), correlation)
+        state = _State(_windows(sample, guesses), start, aside)
+    windows, model, aside = state.windows, state.model, state.aside
     for number in range(MAX_GUESSES):
         noise = Noise.create(model.value, sample.n_bands)
-        step = _Step(model, noise, aside, bounds, fresh=number == 0)
+        step = _Step(model, noise, aside, bounds, fresh=fresh and number == 0)
         windows, parts = zip(*run(step, windows), strict=True)
         ratio, wild = _ratio(parts), float(np.mean([part.wild for part in parts]))
         std = step.noise.std * np.clip(ratio, 0.25, 4.0)
         line = np.sum([part.line for part in parts], axis=0)
         model = _with_line(model, std, line, signal_dependent)
+        settled = False
         if not aside and wild > MANY:  # these go before anything is settled
             aside, guesses = True, True
-        elif np.median(np.abs(ratio - 1)) < (SETTLED_GUESSES if guesses else SETTLED):
-            break
-        if number + 1 >= MAX_ROUNDS and not guesses:
+        else:
+            least = SETTLED_GUESSES if guesses else SETTLED
+            settled = bool(np.median(np.abs(ratio - 1)) < least)
+        look = MAX_ROUNDS if aside else LOOK  # what is far out must be settled first
+        if settled or number + 1 >= ((look if rough else MAX_GUESSES) if guesses else MAX_ROUNDS):
             break
     tails, count = (np.sum([getattr(p, n) for p in parts], axis=0) for n in ("tails", "count"))
     return ResidualNoise(
@@ -152,6 +175,7 @@ def residual_noise(
         tails / np.maximum(count, 1) / std**2,
         wild,
         _completed(sample, windows, std) if guesses else sample,
+        _State(windows, model, aside) if guesses and not settled else None,
     )
 
 
@@ -220,16 +244,18 @@ class _Step:
     def __call__(self, window: _Window) -> tuple[_Window, _Moments]:
         noise = self.noise
         scale = self.model.pixel_scale(window.values)[:, None]
-        white = noise.whiten(window.values / scale)
+        scaled = window.values / scale
+        white = noise.whiten(scaled)
         # With guesses in the place of noise singular values are smaller; so must the edge be.
         kept, level = window.kept, 1.0
         if kept is not None and not self.fresh:
             level = np.sqrt(max(float(kept.mean()), 1e-3))
-        solution = SvdSolver()(white / level)
-        scores = white @ solution.right
-        residual = noise.unwhiten(white - scores @ solution.right.T)
+        solution = SvdSolver()(white if level == 1 else white / level)
+        scores = solution.left * (solution.singular_values * level)
+        rows = noise.unwhiten(solution.right.T)  # components in the units of the data
+        residual = scaled - scores @ rows
         fit = window.values - residual * scale
-        share = self._share(solution, window)
+        share = self._share(solution, rows, window)
         if window.kept is None:
             square, kept, values = np.square(residual), None, window.values
         else:
@@ -237,16 +263,16 @@ class _Step:
             # A component that is noise would live on its own guesses, were they not smaller.
             # The more is guessed, the more so.
             power = 2 * max(1.0, 2 * float(kept.mean()))
-            shrunk = (scores * _shrinkage(solution, white.shape, power)) @ solution.right.T
-            values = np.where(kept, values, noise.unwhiten(shrunk) * scale)
+            shrunk = (scores * _shrinkage(solution, white.shape, power)) @ rows
+            values = np.where(kept, values, shrunk * scale)
         moments = self._moments(window, square, share, kept, fit, scale)
         kept = window.there if kept is None and self.aside else kept
         return replace(window, values=values, kept=kept), moments
 
-    def _share(self, solution: PatchSolution, window: _Window) -> np.ndarray:
+    def _share(self, solution: PatchSolution, rows: np.ndarray, window: _Window) -> np.ndarray:
         """Return the share of the noise that the fit leaves of every element; zero for little."""
         inflation = near_edge_inflation(solution.singular_values, *window.values.shape)
-        taken = self.noise.unwhiten(solution.right.T) / self.noise.std
+        taken = rows / self.noise.std
         freedom, left = (
             residual_share(np.square(part), inflation) for part in (solution.left.T, taken)
         )
@@ -255,24 +281,24 @@ class _Step:
             freedom = 1 - (1 - freedom) / np.maximum(window.kept.mean(axis=0), LEAST_KEPT)
             kept = window.kept.mean(axis=1, keepdims=True)
             left = 1 - (1 - left) / np.maximum(kept, LEAST_KEPT)
-        tells = (freedom > SMALLEST_SHARE) & (left > SMALLEST_SHARE)
-        return np.where(tells, freedom * left, 0.0)
+        freedom, left = (np.where(part > SMALLEST_SHARE, part, 0.0) for part in (freedom, left))
+        return np.asarray(freedom * left)
 
     def _judged(
         self, window: _Window, fit: np.ndarray, scale: np.ndarray, share: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return squares of what is left, which elements count, and their values to fit next."""
         std = self.noise.std * scale
-        raw = np.where(window.there, window.raw, fit)
-        square, kept, values = np.square((raw - fit) / scale), window.there, raw
+        values, kept = np.where(window.there, window.raw, fit), window.there
+        square = np.square((values - fit) / scale)
         if self.bounds is not None:
-            clipped = self.bounds.at(raw) & kept
-            inside = np.minimum(fit - self.bounds.low, self.bounds.high - fit)
-            bound = (self.bounds.low, self.bounds.high)
-            values, spread = censored(raw, fit, std, bound)
-            again = share * (np.square(values - fit) + spread) / scale**2
-            square = np.where(clipped, again, square)
-            kept = kept & ~(clipped & (inside > FAR_INSIDE * std))
+            at = np.nonzero(self.bounds.at(values) & kept)
+            low, high = self.bounds.low[at[1]], self.bounds.high[at[1]]
+            mean, unit = fit[at], std[at]
+            values[at], spread = censored(values[at], mean, unit, (low, high))
+            square[at] = share[at] * (np.square(values[at] - mean) + spread) / scale[at[0], 0] ** 2
+            kept = kept.copy()
+            kept[at] = np.minimum(mean - low, high - mean) <= FAR_INSIDE * unit
         if self.aside:
             kept = kept & (square <= ASIDE**2 * np.where(share > 0, share, 1) * self.noise.std**2)
         return square, kept, values
@@ -284,12 +310,12 @@ class _Step:
         """Compare squares with what is expected of them."""
         tells = share > 0
         expected, there = share * self.noise.std**2, window.there & tells
-        wild = np.count_nonzero(square[there] > WILD**2 * expected[there]) / max(there.sum(), 1)
+        wild = np.count_nonzero((square > WILD**2 * expected) & there) / max(there.sum(), 1)
         weight = (tells if kept is None else kept & tells).astype(np.float64)
         constant = CLIPPED if kept is None or not self.aside else KEPT
         near = np.minimum(square, OUTLIER**2 * expected)
         out = there & (weight == 0)
-        out &= out.mean(axis=1, keepdims=True) < ALONE
+        out &= np.count_nonzero(out, axis=1)[:, None] < ALONE * out.shape[1]
         variance = near / (constant * np.where(tells, share, 1))
         return _Moments(
             (weight * near).sum(axis=0),

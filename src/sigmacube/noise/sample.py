@@ -104,7 +104,9 @@ class NoiseSample:
             valid = valid & (np.count_nonzero(kept, axis=2) >= max(1, LEAST_KEPT * len(bands)))
         places = _places(valid, len(bands))
         masks = [valid[place] for place in places]
-        blocks = [values[place][..., bands].astype(np.float64) for place in places]
+        blocks = [values[place][..., bands].astype(np.float64, copy=False) for place in places]
+        if kept is None and not impulses and all(mask.all() for mask in masks):
+            return cls(blocks, masks, bands)
         there = [
             np.broadcast_to(m[..., None], b.shape) if kept is None else kept[place] & m[..., None]
             for place, m, b in zip(places, masks, blocks, strict=True)

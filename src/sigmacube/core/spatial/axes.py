@@ -8,8 +8,6 @@ import numpy as np
 
 __all__ = ["Axes", "principal", "updated"]
 
-# Power of a window over its noise edge, up to which single precision holds the noise as well.
-COARSE = 5e4
 TINY = float(np.finfo(np.float32).tiny)
 
 
@@ -26,19 +24,18 @@ class Axes:
 def principal(flat: np.ndarray, edge: float) -> tuple[np.ndarray, np.ndarray, Axes]:
     """Return squared singular values, falling, and directions (windows, k, m) of (windows, n, k).
 
-    Of the Gram matrix of pixels or of directions, whichever is smaller. In single precision where
-    the noise is not lost in it: by its square it may be a millionth of the signal.
+    Of the Gram matrix of pixels or of directions, whichever is smaller, in double precision: by its
+    square the noise may be a millionth of the signal.
     """
     across = flat.transpose(0, 2, 1)
     transposed = flat.shape[1] < flat.shape[2]
     gram = np.matmul(flat, across) if transposed else np.matmul(across, flat)
     power = np.trace(gram, axis1=1, axis2=2)
-    noise, coarse = _all_below(gram, power / flat[0].size, edge), power < COARSE * edge**2
+    noise = _all_below(gram, power / flat[0].size, edge)
     values, vectors = np.zeros(gram.shape[:2]), np.zeros(gram.shape, dtype=np.float32)
     values[noise] = power[noise, None] / gram.shape[1]  # of these only the sum is asked for
-    for chosen, dtype in ((coarse & ~noise, np.float32), (~coarse, np.float64)):
-        if chosen.any():
-            values[chosen], vectors[chosen] = np.linalg.eigh(gram[chosen].astype(dtype, copy=False))
+    if not noise.all():
+        values[~noise], vectors[~noise] = np.linalg.eigh(gram[~noise].astype(np.float64))
     values, vectors = values[:, ::-1], vectors[:, :, ::-1]
     axes = Axes(vectors, np.count_nonzero(values > edge**2, axis=1))
     if transposed:

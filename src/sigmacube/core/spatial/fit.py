@@ -206,18 +206,25 @@ def project(fits: Fits, windows: np.ndarray) -> np.ndarray:
     return forward(images.reshape(count, fits.directions.shape[2], r, c))
 
 
-def smooth(fits: Fits, h: np.ndarray, noise_power: np.ndarray, room: int = 0) -> np.ndarray:
-    """Return x̂ (windows, rows, cols, k + room): the estimate of each window, and room for more."""
+def smooth(
+    fits: Fits, h: np.ndarray, noise_power: np.ndarray, omega: np.ndarray, room: int
+) -> np.ndarray:
+    """Return ωx̂ (windows, rows, cols, k + room): weighted estimates, and room for more.
+
+    Weights and the mean go into the product of images and directions.
+    """
     count, R, r, c = h.shape
     k = fits.mean.shape[1]
-    shrunk = h * fits.coefficients
+    h *= fits.coefficients
     if np.any(noise_power != 1):
-        shrunk *= np.sqrt(noise_power).astype(h.dtype)
-    shrunk = inverse(shrunk)
-    flat = shrunk.reshape(count, R, r * c).transpose(0, 2, 1)
+        h *= np.sqrt(noise_power).astype(h.dtype)
+    images = np.empty((count, R + 1, r, c), dtype=h.dtype)
+    np.multiply(inverse(h), omega[:, None], out=images[:, :R])
+    images[:, R] = omega
+    rows = np.concatenate([fits.directions.transpose(0, 2, 1), fits.mean[:, None]], axis=1)
     estimate = np.empty((count, r * c, k + room), dtype=fits.mean.dtype)
-    np.matmul(flat, fits.directions.transpose(0, 2, 1), out=estimate[..., :k])
-    estimate[..., :k] += fits.mean[:, None]
+    flat = images.reshape(count, R + 1, r * c).transpose(0, 2, 1)
+    np.matmul(flat, rows, out=estimate[..., :k])
     return estimate.reshape(count, r, c, k + room)
 
 

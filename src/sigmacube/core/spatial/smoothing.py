@@ -117,11 +117,10 @@ def _average_chunk(
             group, cut(pilot, group.corner - (box.top, box.left), windows.side), noise)  # fmt: skip
         omega, claim = weights(group, h, noise)
         omega /= cut(coverage, group.corner - (span.top, span.left), windows.side)[..., 0]
-        here = smooth(group, h, noise, 3)
-        here[..., k] = 1
-        here[..., k + 1] = group.leverage
-        here[..., k + 2] = claim
-        here *= omega[..., None]
+        here = smooth(group, h, noise, omega, 3)
+        here[..., k] = omega
+        np.multiply(omega, group.leverage, out=here[..., k + 1])
+        np.multiply(omega, claim, out=here[..., k + 2])
         values[tuple((group.index - low).T)] = here
         kept.append(omega)
     return span, added_up(windows, part, values), kept

@@ -126,16 +126,19 @@ def rare(
     rise
         How much higher the edge of a tile is than that of white noise.
     """
-    everything = blocks(shape[:2])
+    boxes = blocks(shape[:2])
     for _ in range(ROUNDS):
         if basis.shape[1] >= shape[2]:
             break
         found: list[np.ndarray] = []
-        for batch in batches(everything):
-            found += [v for part in run(partial(_rare_in, block, basis, rise, shape), batch)
-                      for v in part]  # fmt: skip
+        more: list[Box] = []
+        for batch in batches(boxes):
+            parts = run(partial(_rare_in, block, basis, rise, shape), batch)
+            found += [v for part in parts for v in part]
+            more += [box for box, part in zip(batch, parts, strict=True) if part]
         if not found:
             break
+        boxes = more  # where nothing is left now, less will be
         _, size, rows = np.linalg.svd(np.array(found), full_matrices=False)
         fresh = rows[size >= min(np.linalg.norm(v) for v in found) * 0.999]
         fresh = fresh[: shape[2] - basis.shape[1]]
@@ -268,9 +271,13 @@ def lost_outside(y: np.ndarray, basis: np.ndarray, values: np.ndarray) -> tuple[
         (k,) sum over the scene of the squared coefficients along each direction.
     """
     bands, k = basis.shape
-    parts = tiles(y, (SMALL_TILE, SMALL_TILE))
-    count, n = parts.shape[:2]
-    mean = parts.mean(axis=1)
+    r, c = (min(SMALL_TILE, side) for side in y.shape[:2])
+    down, across, n = y.shape[0] // r, y.shape[1] // c, r * c
+    whole, count = y[: down * r, : across * c], down * across
+    mean = np.zeros((down, across, bands))
+    for i, j in np.ndindex(r, c):
+        mean += whole[i::r, j::c]
+    mean = mean.reshape(count, bands) / n
     z = mean @ basis
     power = n * np.square(mean - z @ basis.T).sum(axis=1)
     power -= (bands - k) * (1 - n * (np.square(z) @ (1 / values)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
@@ -125,6 +125,7 @@ def survey(
     run: Run,
     white_in_space: bool = False,
     directions: np.ndarray | None = None,
+    uncertainty: bool = True,
 ) -> SpatialModel:
     """Learn what the whole scene knows.
 
@@ -143,6 +144,8 @@ def survey(
     directions
         (P, j) strong directions that missing elements are filled by at first, see `completing`;
         found from pairs of bands if not given, which many missing elements make too noisy.
+    uncertainty
+        False leaves out how large errors are.
 
     Returns
     -------
@@ -165,27 +168,43 @@ def survey(
         seen = np.sum((filling.T @ basis) ** 2, axis=0)
         noise = noise * (1 + (1 / max(share, 0.5) - 1) * seen)
     edges = np.array([coloured_edge(power, basis.shape[1]) for power in powers])
-    boxes = patches(shape[:2], missing)
-    trials = _trials(block, boxes, windows, basis, powers, edges, noise, run, share)
-    if all(np.all(power == 1) for power in powers):
-        strength = strength * _lost(block, boxes, basis, strength, total, trials)
-    risk = measured_risk(trials, basis.shape[1], run)
-    hole = hole_factor(trials[0], risk, noise, run) if missing else 1.0
-    whole = None
-    if not missing and trials[0].box.shape == shape[:2]:
-        whole = Whole(trials[0].z, trials[0].smoothed)
-    return SpatialModel(
+    model = SpatialModel(
         shape=shape,
         windows=windows,
         basis=basis,
-        strength=strength * (LOWEST * powers[0].flat[0] if np.any(powers[0] != 1) else 1.0),
+        strength=strength,
         noise_power=powers,
         edges=edges,
+        risk=RiskTable.unknown(basis.shape[1]),
+        residual_scale=np.ones((2, 3)),
+        missing=missing,
+        hole_factor=1.0,
+        faint=unseen / max(shape[2] - basis.shape[1], 1),
+    )
+    if not (uncertainty or missing):  # gaps are filled by what signal turns out to have
+        return model
+    return _measured(block, model, total, noise, run, share)
+
+
+def _measured(
+    block: Block, model: SpatialModel, total: np.ndarray, noise: np.ndarray, run: Run, share: float
+) -> SpatialModel:
+    """Return the model with the size of errors as trials show it."""
+    boxes = patches(model.shape[:2], model.missing)
+    trials = _trials(block, boxes, model, noise, run, share)
+    strength, powers = model.strength, model.noise_power
+    if all(np.all(power == 1) for power in powers):
+        strength = strength * _lost(block, boxes, model.basis, strength, total, trials)
+    risk = measured_risk(trials, model.basis.shape[1], run)
+    whole = None
+    if not model.missing and trials[0].box.shape == model.shape[:2]:
+        whole = Whole(trials[0].z, trials[0].smoothed)
+    return replace(
+        model,
+        strength=strength * (LOWEST * powers[0].flat[0] if np.any(powers[0] != 1) else 1.0),
         risk=risk,
         residual_scale=ordinary(trials, risk),
-        missing=missing,
-        hole_factor=hole,
-        faint=unseen / max(shape[2] - basis.shape[1], 1),
+        hole_factor=hole_factor(trials[0], risk, noise, run) if model.missing else 1.0,
         whole=whole,
     )
 
@@ -268,21 +287,13 @@ def patches(shape: tuple[int, int], missing: bool = False) -> list[Box]:
 
 
 def _trials(
-    block: Block,
-    boxes: list[Box],
-    windows: tuple[tuple[int, int], ...],
-    basis: np.ndarray,
-    powers: tuple[np.ndarray, ...],
-    edges: np.ndarray,
-    noise: np.ndarray,
-    run: Run,
-    share: float,
+    block: Block, boxes: list[Box], model: SpatialModel, noise: np.ndarray, run: Run, share: float
 ) -> list[Trial]:
     """Run the estimator on every patch as on a scene of its own."""
     trials = []
     for number, box in enumerate(boxes):
         y, _ = block(*box.slices)
-        plan = Plan(window_sizes(box.shape, windows), powers, edges)
+        plan = Plan(window_sizes(box.shape, model.windows), model.noise_power, model.edges)
         rng = np.random.default_rng([7, number])
-        trials.append(try_patch(y, basis, plan, noise, rng, run, box.left, share))
+        trials.append(try_patch(y, model.basis, plan, noise, rng, run, box.left, share))
     return trials

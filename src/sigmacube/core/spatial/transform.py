@@ -7,6 +7,7 @@ that window alone, so that results do not depend on what else is in the stack.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import lru_cache
 
 import numpy as np
@@ -15,6 +16,8 @@ __all__ = ["N_RINGS", "cosines", "forward", "inverse", "neighbour_count", "neigh
            "rings", "spread"]  # fmt: skip
 
 N_RINGS = 9
+# Pixels of a window up to which a product with all of them is faster than one by rows and columns.
+SMALL = 100
 
 
 @lru_cache(maxsize=64)
@@ -35,34 +38,56 @@ def cosines(n: int) -> np.ndarray:
     return matrix
 
 
-def _both_sides(rows: np.ndarray, images: np.ndarray, cols: np.ndarray) -> np.ndarray:
+def _forward(n: int) -> np.ndarray:
+    return cosines(n)
+
+
+def _inverse(n: int) -> np.ndarray:
+    return cosines(n).T
+
+
+def _spread(n: int) -> np.ndarray:
+    return np.square(cosines(n)).T
+
+
+def _beside(n: int) -> np.ndarray:
+    """Return the (n, n) matrix that adds up the neighbours of every element, and itself."""
+    return np.eye(n) + np.eye(n, k=1) + np.eye(n, k=-1)
+
+
+@lru_cache(maxsize=256)
+def _sides(kind: Callable[[int], np.ndarray], r: int, c: int, dtype: str) -> list[np.ndarray]:
+    """Return matrices for rows and columns; for small windows one of them, for all pixels."""
+    rows, cols = kind(r), kind(c)
+    if r * c <= SMALL:
+        return [np.ascontiguousarray(np.kron(rows, cols).T, dtype=dtype)]
+    return [np.ascontiguousarray(rows, dtype=dtype), np.ascontiguousarray(cols.T, dtype=dtype)]
+
+
+def _both_sides(kind: Callable[[int], np.ndarray], images: np.ndarray) -> np.ndarray:
     """Return rows · image · colsᵀ for every image (windows, components, r, c)."""
     count, parts, r, c = images.shape
-    along = np.matmul(images.reshape(count, parts * r, c), cols.T)
-    return np.matmul(rows, along.reshape(count, parts, r, c))
-
-
-def _matrices(images: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    r, c = images.shape[2:]
-    return cosines(r).astype(images.dtype), cosines(c).astype(images.dtype)
+    matrices = _sides(kind, r, c, images.dtype.str)
+    if len(matrices) == 1:  # one product per window, not one per image
+        flat = np.matmul(images.reshape(count, parts, r * c), matrices[0])
+        return np.asarray(flat.reshape(images.shape))
+    along = np.matmul(images.reshape(count, parts * r, c), matrices[1])
+    return np.matmul(matrices[0], along.reshape(count, parts, r, c))
 
 
 def forward(images: np.ndarray) -> np.ndarray:
     """Return the coefficients Φ X Φᵀ of images (windows, components, rows, cols)."""
-    rows, cols = _matrices(images)
-    return _both_sides(rows, images, cols)
+    return _both_sides(_forward, images)
 
 
 def inverse(coefficients: np.ndarray) -> np.ndarray:
     """Return the images of coefficients, Φᵀ C Φ."""
-    rows, cols = _matrices(coefficients)
-    return _both_sides(rows.T, coefficients, cols.T)
+    return _both_sides(_inverse, coefficients)
 
 
 def spread(power: np.ndarray) -> np.ndarray:
     """Return the diagonal over pixels of Φᵀ diag(power) Φ: Σ_f Φ_fu² power_f."""
-    rows, cols = _matrices(power)
-    return _both_sides((rows * rows).T, power, (cols * cols).T)
+    return _both_sides(_spread, power)
 
 
 @lru_cache(maxsize=64)
@@ -81,18 +106,12 @@ def rings(side: tuple[int, int]) -> np.ndarray:
 
 def neighbour_sum(power: np.ndarray) -> np.ndarray:
     """Return the sum over a coefficient's 3 × 3 surroundings, as far as they exist."""
-    total = power.copy()
-    total[..., 1:, :] += power[..., :-1, :]
-    total[..., :-1, :] += power[..., 1:, :]
-    down = total.copy()
-    total[..., 1:] += down[..., :-1]
-    total[..., :-1] += down[..., 1:]
-    return total
+    return _both_sides(_beside, power)
 
 
 @lru_cache(maxsize=64)
 def neighbour_count(side: tuple[int, int]) -> np.ndarray:
     """Return the (rows, cols) number of terms of `neighbour_sum`."""
-    count = neighbour_sum(np.ones(side))
+    count = neighbour_sum(np.ones((1, 1, *side)))[0, 0]
     count.setflags(write=False)
     return count

@@ -54,6 +54,12 @@ class RiskTable:
     lost: np.ndarray
     """() squared error of every pixel beside that: signal that no window sees."""
 
+    @classmethod
+    def unknown(cls, k: int) -> RiskTable:
+        """Return an empty table of k directions, where errors were not measured."""
+        none, one = np.zeros(0), np.ones(1)
+        return cls(none, np.zeros((1, 0)), none, np.ones(k), none, one, np.zeros(()))
+
     def pixel_error(self, claim: np.ndarray) -> np.ndarray:
         """Return the squared error (rows, cols) of a pixel's k coefficients.
 
