@@ -30,6 +30,8 @@ __all__ = ["Completion", "learn_completion"]
 
 # Residuals count as at most this, in noise std, while impulses are looked for; steps of that fit.
 SOFT, STEPS = 1.5, 12
+# E|z| of a standard normal is one over this.
+AVERAGE = 1.2533
 SMALLEST_SLOPE = 0.25
 RIDGE = 0.003
 # What may differ from the median of its surroundings, in noise std, in the first look at a scene.
@@ -57,7 +59,10 @@ NEAREST, FARTHEST, EXPECTED = 1.0, 5.0, 8
 # A direction is strong if its power exceeds this share beyond the noise of a pixel.
 STRONG = 1.0
 LARGEST_CUT = 4.0
-_PARTS = ("directions", "mean", "cut", "scale", "stuck", "bounds", "reach", "unit")
+# Impulses hit a pixel by chance, so many standard deviations more often than most at the most. A
+# pixel whose residuals are so many times noise beyond that is not explained.
+CHANCE, MISFIT = 4.0, 1.5
+_PARTS = ("directions", "power", "mean", "cut", "scale", "stuck", "bounds", "reach", "unit", "hit")
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,6 +71,8 @@ class Completion:
 
     directions: np.ndarray
     """(P, j) D, orthonormal, for values over ``unit``."""
+    power: np.ndarray
+    """(j,) mean square of a pixel along them, over that of its noise."""
     mean: np.ndarray
     """(P,) mean spectrum over ``unit``."""
     cut: float
@@ -80,6 +87,8 @@ class Completion:
     """How far inside, in noise std, the rest of the spectrum may put a clipped value."""
     unit: np.ndarray
     """(P,) what values are taken over, in noise std; one or more."""
+    hit: float = 0.0
+    """Share of a pixel's elements that impulses make up at most."""
 
     def to_arrays(self) -> dict[str, np.ndarray]:
         """Return it as arrays by name."""
@@ -91,7 +100,7 @@ class Completion:
         if "completion_cut" not in arrays:
             return None
         parts: dict[str, Any] = {n: np.asarray(arrays[f"completion_{n}"]) for n in _PARTS}
-        for name in ("cut", "scale", "reach"):
+        for name in ("cut", "scale", "reach", "hit"):
             parts[name] = float(parts[name])
         return cls(**parts)
 
@@ -103,8 +112,11 @@ class Completion:
     def over(self, unit: np.ndarray) -> Completion:
         """Return it for values over another unit (P,)."""
         turn = self.unit / unit
-        directions = np.linalg.qr(self.directions * turn[:, None])[0]
-        return replace(self, directions=directions, mean=self.mean * turn, unit=unit)
+        spread = self.directions * np.sqrt(self.power) * turn[:, None]
+        directions, size, _ = np.linalg.svd(spread, full_matrices=False)
+        return replace(
+            self, directions=directions, power=size**2, mean=self.mean * turn, unit=unit
+        )
 
     def strong(self, mixing: np.ndarray | None = None) -> np.ndarray:
         """Return (P, j + 1) orthonormal directions with the mean, times ``mixing`` (P, P)."""
@@ -129,8 +141,8 @@ class Completion:
         if np.isfinite(self.bounds).any():
             whole, kept = self._unclipped(y, kept, left)
         if np.isfinite(self.cut):
-            fit = self._robust(whole, kept, left)
-            kept = kept & (np.abs(whole - fit) <= self.cut)
+            size = np.abs(whole - self._robust(whole, kept, left))
+            kept = kept & (size <= self.cut * self._misfit(size, kept))
         return np.where(kept, whole, self._fill(whole, kept, left)) * self.unit, kept
 
     def _unclipped(
@@ -158,18 +170,38 @@ class Completion:
         return y, kept
 
     def _robust(self, y: np.ndarray, kept: np.ndarray, left: int) -> np.ndarray:
-        """Return the fit (row, col, P) of spectra whose residuals count only so far."""
-        across = np.ascontiguousarray(self.directions.T)
+        """Return the fit (row, col, P) of spectra whose residuals count only so far.
+
+        How far follows what a pixel's own residuals come to, down to the noise: an impulse of a
+        thousand times the noise pulls the first fit of its pixel far away.
+        """
+        D, across = self.directions, np.ascontiguousarray(self.directions.T)
+        ridge = np.minimum(RIDGE, 1 / self.power)
+        holes, number = find_holes(kept, D), np.maximum(kept.sum(axis=2, keepdims=True), 1)
         fit = np.broadcast_to(self.mean, y.shape)
-        reach = SOFT * 8.0
-        for step in range(STEPS):
+        reach = np.full((*y.shape[:2], 1), np.inf)
+        for _ in range(STEPS):
             residual = np.where(kept, y - fit, 0.0)
-            bounded = np.clip(residual, -reach, reach) if step else residual
-            slope = np.mean((bounded == residual) & kept, axis=2, keepdims=True)
-            move = project(bounded, self.directions, left) / np.maximum(slope, SMALLEST_SLOPE)
-            fit = fit + project(move, across, left)
-            reach = max(reach / 2, SOFT)
+            bounded = np.clip(residual, -reach, reach)
+            slope = np.sum((bounded == residual) & kept, axis=2, keepdims=True) / number
+            seen = project(bounded, D, left)
+            seen[holes.where] = holes.solve(seen[holes.where], np.zeros_like(ridge), ridge)
+            fit = fit + project(seen / np.maximum(slope, SMALLEST_SLOPE), across, left)
+            size = np.abs(bounded).sum(axis=2, keepdims=True) / number
+            reach = np.maximum(np.minimum(reach, SOFT * AVERAGE * size), SOFT)
         return np.asarray(fit)
+
+    def _misfit(self, size: np.ndarray, kept: np.ndarray) -> np.ndarray:
+        """Return (row, col, 1) how much larger the residuals of a pixel are than noise.
+
+        More elements out than impulses make up are a spectrum that the directions do not explain:
+        it is not taken apart. One for all other pixels.
+        """
+        count = np.count_nonzero(kept, axis=2)
+        last = np.maximum(np.ceil((1 - self.hit) * count).astype(int) - 1, 0)
+        ordered = np.sort(np.where(kept, size, np.inf), axis=2)
+        ratio = np.take_along_axis(ordered, last[..., None], axis=2) / ndtri(1 - self.hit / 2)
+        return np.where((count[..., None] > 0) & (ratio > MISFIT), ratio, 1.0)
 
     def _fill(self, y: np.ndarray, kept: np.ndarray, left: int) -> np.ndarray:
         """Return the fit (row, col, P) to the kept elements: (A + δI) z = DᵀΩ(y − ȳ)."""
@@ -177,7 +209,7 @@ class Completion:
         across = np.ascontiguousarray(D.T)
         seen = project(np.where(kept, y - self.mean, 0.0), D, left)
         holes, z = find_holes(kept, D), seen.copy()
-        ridge = np.full(D.shape[1], RIDGE)
+        ridge = np.minimum(RIDGE, 1 / self.power)
         z[holes.where] = holes.solve(seen[holes.where], np.zeros_like(ridge), ridge)
         return self.mean + project(z, across, left)
 
@@ -219,15 +251,17 @@ def learn_completion(
         parts = run(partial(_first_look, block, stuck, outliers, unit), chosen)
     found = _directions(parts, shape[2], GROWTH[-1 if whole else 0])
     found = replace(found, stuck=stuck, bounds=bounds, unit=unit)
-    found = replace(found, cut=LARGEST_CUT if outliers else np.inf)
+    found = replace(found, cut=LARGEST_CUT if outliers else np.inf, hit=MOSTLY)
     for most, soft in zip(GROWTH[1:], SOFTENED[1:], strict=True):
         found = found.over(np.maximum(soft * spread, 1.0))
         sums = run(partial(_look_again, block, found), chosen)
         fresh = _directions([part[:3] for part in sums], shape[2], most)
-        found = replace(found, directions=fresh.directions, mean=fresh.mean)
+        found = replace(
+            found, directions=fresh.directions, power=fresh.power, mean=fresh.mean
+        )
         if outliers:
             size = np.concatenate([part[3] for part in sums])
-            found = _with_cut(found, size)
+            found = _with_cut(found, size, np.concatenate([part[5] for part in sums]))
         if np.isfinite(bounds).any():
             found = replace(found, reach=_reach([part[4] for part in sums]))
     if np.isfinite(bounds).any():
@@ -298,8 +332,9 @@ def _first_look(
 
 def _look_again(
     block: Block, found: Completion, box: Box
-) -> tuple[np.ndarray, np.ndarray, int, np.ndarray, np.ndarray]:
-    """Return the same of completed spectra, residuals of what is there, and what is far inside."""
+) -> tuple[np.ndarray, np.ndarray, int, np.ndarray, np.ndarray, np.ndarray]:
+    """Return the same of completed spectra, residuals of what is there, what is far inside, and the
+    share of every pixel that is out."""
     y, kept = block(*box.slices)
     kept = np.ones(y.shape, dtype=bool) if kept is None else kept
     for values in found.stuck:
@@ -308,11 +343,13 @@ def _look_again(
     far = _far_inside(y, kept, whole, found)
     y, whole = y / found.unit, whole / found.unit
     fit = found._robust(y, kept, box.left) if np.isfinite(found.cut) else y
-    size = np.abs(y - fit)[kept].astype(np.float32)
+    size = np.abs(y - fit)
+    out = np.mean((size > found.cut) & kept, axis=2).ravel()
+    size = (size / found._misfit(size, kept))[kept].astype(np.float32)
     noise = np.random.default_rng([13, box.top, box.left]).standard_normal(y.shape)
     outside = noise - (noise @ found.directions) @ found.directions.T
     flat = np.where(own, whole, whole + outside).reshape(-1, y.shape[2])
-    return flat.T @ flat, flat.sum(axis=0), len(flat), size, far
+    return flat.T @ flat, flat.sum(axis=0), len(flat), size, far, out
 
 
 def _far_inside(
@@ -362,16 +399,18 @@ def _directions(
     total = np.sum([part[0] for part in parts], axis=0) / count - np.outer(mean, mean)
     values, vectors = np.linalg.eigh(total)
     floor = max(float(np.median(values)), 1.0)
-    most = min(most, max(bands // 3, 1))
+    most = min(most, max(bands // 2, 1))
     j = int(np.clip(np.count_nonzero(values > (1 + STRONG) * floor), 1, most))
     none = np.zeros((0, bands)), np.full((2, bands), np.nan)
-    return Completion(
-        vectors[:, ::-1][:, :j].copy(), mean, np.inf, 1.0, *none, NEAREST, np.ones(bands)
-    )
+    D, power = vectors[:, ::-1][:, :j].copy(), values[::-1][:j].copy()
+    return Completion(D, power, mean, np.inf, 1.0, *none, NEAREST, np.ones(bands))
 
 
-def _with_cut(found: Completion, size: np.ndarray) -> Completion:
-    """Return it with the cut of even odds, and the noise that is left below it."""
+def _with_cut(found: Completion, size: np.ndarray, out: np.ndarray) -> Completion:
+    """Return it with the cut of even odds, the noise that is left below it, and what may be hit."""
+    usual, bands = float(np.median(out)), len(found.mean)
+    chance = CHANCE * np.sqrt(max(usual, 1 / bands) / bands)
+    found = replace(found, hit=min(usual + chance, MOSTLY))
     cut = even_odds_cut(size, len(size))
     below = size[size <= cut]
     if not len(below):  # nothing can be told apart
