@@ -431,11 +431,14 @@ class SceneBlock:
         run(fill, [slice(start, start + STRIP) for start in range(0, shape[0], STRIP)])
         return white
 
+    def over_std(self) -> np.ndarray:
+        """Return the block over the noise of its bands, wherever a pixel lies."""
+        return np.divide(self.spectra[:, self.cols], self.noise.std, dtype=np.float64)
+
     def scaled(self) -> np.ndarray:
         """Return the block over its noise, without regard to the correlation of bands."""
-        part, scale = self.spectra[:, self.cols], self.pixel_scale
-        part = part if scale is None else part / scale[..., None]
-        return np.divide(part, self.noise.std, dtype=np.float64)
+        part, scale = self.over_std(), self.pixel_scale
+        return part if scale is None else part / scale[..., None]
 
     def std_of_elements(self) -> np.ndarray:
         """Return (band,) or (row, col, band) noise std on all bands, NaN for those without data."""

@@ -26,7 +26,7 @@ from sigmacube.core.spatial.holes import find_holes
 from sigmacube.core.spatial.smoothing import Run
 from sigmacube.core.spatial.subspace import blocks, project
 
-__all__ = ["Completion", "learn_completion"]
+__all__ = ["Completion", "learn_completion", "stuck_values"]
 
 # Residuals count as at most this, in noise std, while impulses are looked for; steps of that fit.
 SOFT, STEPS = 1.5, 12
@@ -62,7 +62,7 @@ LARGEST_CUT = 4.0
 # Impulses hit a pixel by chance, so many standard deviations more often than most at the most. A
 # pixel whose residuals are so many times noise beyond that is not explained.
 CHANCE, MISFIT = 4.0, 1.5
-_PARTS = ("directions", "power", "mean", "cut", "scale", "stuck", "bounds", "reach", "unit", "hit")
+_PARTS = ("directions", "power", "mean", "cut", "scale", "bounds", "reach", "unit", "hit")
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,8 +79,6 @@ class Completion:
     """Residuals beyond this are outliers; infinite where none are looked for."""
     scale: float
     """Standard deviation of the kept elements' noise, with what outliers below the cut add."""
-    stuck: np.ndarray
-    """(n, P) values that repeat in a band as noise never does: impulses; NaN for none."""
     bounds: np.ndarray
     """(2, P) lower and upper bounds that values were clipped to; infinite for none."""
     reach: float
@@ -135,8 +133,6 @@ class Completion:
         left
             Column of the scene that they start at: products of one shape round alike anywhere.
         """
-        for values in self.stuck:
-            kept = kept & (y != values)
         whole = y / self.unit
         if np.isfinite(self.bounds).any():
             whole, kept = self._unclipped(y, kept, left)
@@ -239,18 +235,15 @@ def learn_completion(
     """
     if bounds is None:
         bounds = np.array([[-np.inf], [np.inf]]) * np.ones(shape[2])
-    every = blocks(shape[:2])
-    chosen = every[:: max(-(-len(every) // MOST_BLOCKS), 1)]
-    stuck = _stuck(block, chosen, shape) if outliers else np.zeros((0, shape[2]))
-    stuck = np.where((stuck <= bounds[0]) | (stuck >= bounds[1]), np.nan, stuck)
-    parts = run(partial(_whole_spectra, block, stuck), chosen)
+    chosen = _chosen(shape)
+    parts = run(partial(_whole_spectra, block), chosen)
     whole = not outliers and sum(part[2] for part in parts) >= ENOUGH * shape[2]
     spread = _spread(block, chosen) if outliers else np.zeros(shape[2])
     unit = np.maximum(SOFTENED[0] * spread, 1.0)
     if not whole:
-        parts = run(partial(_first_look, block, stuck, outliers, unit), chosen)
+        parts = run(partial(_first_look, block, outliers, unit), chosen)
     found = _directions(parts, shape[2], GROWTH[-1 if whole else 0])
-    found = replace(found, stuck=stuck, bounds=bounds, unit=unit)
+    found = replace(found, bounds=bounds, unit=unit)
     found = replace(found, cut=LARGEST_CUT if outliers else np.inf, hit=MOSTLY)
     for most, soft in zip(GROWTH[1:], SOFTENED[1:], strict=True):
         found = found.over(np.maximum(soft * spread, 1.0))
@@ -284,10 +277,28 @@ def _spread(block: Block, chosen: list[Box]) -> np.ndarray:
     return np.nan_to_num(high - low)
 
 
-def _stuck(block: Block, chosen: list[Box], shape: tuple[int, int, int]) -> np.ndarray:
-    """Return (n, P) values that repeat in a band more often than noise can make them."""
+def _chosen(shape: tuple[int, int, int]) -> list[Box]:
+    """Return the blocks of a scene that are looked at."""
+    every = blocks(shape[:2])
+    return every[:: max(-(-len(every) // MOST_BLOCKS), 1)]
+
+
+def stuck_values(
+    block: Block, shape: tuple[int, int, int], bounds: np.ndarray | None = None
+) -> np.ndarray:
+    """Return (n, P) values that repeat in a band more often than noise can make them; or NaN.
+
+    Parameters
+    ----------
+    block
+        Values as they were measured, in any unit of a band.
+    shape
+        Rows, columns and bands of the scene.
+    bounds
+        (2, P) what values were clipped to, in that unit: those on a bound are not stuck.
+    """
     pixels = []
-    for box in chosen:
+    for box in _chosen(shape):
         y, kept = block(*box.slices)
         pixels.append((y if kept is None else np.where(kept, y, np.nan)).reshape(-1, shape[2]))
     every = max(sum(map(len, pixels)) // MOST_PIXELS, 1)
@@ -297,26 +308,25 @@ def _stuck(block: Block, chosen: list[Box], shape: tuple[int, int, int]) -> np.n
         return np.zeros((0, shape[2]))
     found = repeats.beyond_chance()
     share = np.array([np.mean(looked == values, axis=0) for values in found])
-    return np.where(share.reshape(found.shape) > MOSTLY, np.nan, found)
+    usual = share.reshape(found.shape) > MOSTLY
+    if bounds is not None:
+        usual |= (found <= bounds[0]) | (found >= bounds[1])
+    return np.where(usual, np.nan, found)
 
 
-def _whole_spectra(block: Block, stuck: np.ndarray, box: Box) -> tuple[np.ndarray, np.ndarray, int]:
+def _whole_spectra(block: Block, box: Box) -> tuple[np.ndarray, np.ndarray, int]:
     """Return Σ yyᵀ, Σ y and the number of a block's pixels that miss nothing."""
     y, kept = block(*box.slices)
-    for values in stuck:
-        kept = (y != values) if kept is None else kept & (y != values)
     flat = y.reshape(-1, y.shape[2])
     flat = flat if kept is None else flat[kept.reshape(flat.shape).all(axis=1)]
     return flat.T @ flat, flat.sum(axis=0), len(flat)
 
 
 def _first_look(
-    block: Block, stuck: np.ndarray, outliers: bool, unit: np.ndarray, box: Box
+    block: Block, outliers: bool, unit: np.ndarray, box: Box
 ) -> tuple[np.ndarray, np.ndarray, int]:
     """Return Σ yyᵀ, Σ y and the pixels of a block, held to fences around their surroundings."""
     y, kept = block(*box.slices)
-    for values in stuck:
-        kept = (y != values) if kept is None else kept & (y != values)
     y = y / unit
     if kept is not None:
         means = np.where(kept, y, 0).sum(axis=(0, 1)) / np.maximum(kept.sum(axis=(0, 1)), 1)
@@ -337,8 +347,6 @@ def _look_again(
     share of every pixel that is out."""
     y, kept = block(*box.slices)
     kept = np.ones(y.shape, dtype=bool) if kept is None else kept
-    for values in found.stuck:
-        kept = kept & (y != values)
     whole, own = found.complete(y, kept, box.left)
     far = _far_inside(y, kept, whole, found)
     y, whole = y / found.unit, whole / found.unit
@@ -401,9 +409,8 @@ def _directions(
     floor = max(float(np.median(values)), 1.0)
     most = min(most, max(bands // 2, 1))
     j = int(np.clip(np.count_nonzero(values > (1 + STRONG) * floor), 1, most))
-    none = np.zeros((0, bands)), np.full((2, bands), np.nan)
     D, power = vectors[:, ::-1][:, :j].copy(), values[::-1][:j].copy()
-    return Completion(D, power, mean, np.inf, 1.0, *none, NEAREST, np.ones(bands))
+    return Completion(D, power, mean, np.inf, 1.0, np.full((2, bands), np.nan), NEAREST, np.ones(bands))
 
 
 def _with_cut(found: Completion, size: np.ndarray, out: np.ndarray) -> Completion:
