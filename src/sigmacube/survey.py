@@ -12,7 +12,7 @@ import hashlib
 import json
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import Any, Protocol
 
@@ -24,7 +24,7 @@ from sigmacube.core.progress import Progress
 from sigmacube.core.validity import NO_VALUE, check_values, mean_spectrum, valid_elements
 from sigmacube.core.whitening import SEGMENT, Noise
 from sigmacube.core.windows import WindowGrid
-from sigmacube.noise.caveats import caveats
+from sigmacube.noise.caveats import WILD, caveats
 from sigmacube.noise.instrument import DarkNoise, InstrumentNoise, noise_of
 from sigmacube.noise.line_offsets import LineOffsets
 from sigmacube.noise.signal_noise import SignalNoise
@@ -166,6 +166,12 @@ class Survey:
             )
 
     @property
+    def wild(self) -> bool:
+        """Whether so many values lie far outside the estimated noise that they are set aside."""
+        share = self.settled.description.get("wild_share", 0.0)
+        return self.settings.prior == "spatial" and share >= WILD
+
+    @property
     def bounds_over_noise(self) -> np.ndarray | None:
         """(2, bands with data) the bounds over the noise; None where that differs in the scene."""
         if self.bounds is None or self.signal_noise is not None:
@@ -203,6 +209,8 @@ class Survey:
         }
         if self.bounds_over_noise is not None and self.settings.prior == "spatial":
             facts["clipped_expected"] = True
+        if self.wild:
+            facts["wild_aside"] = True
         if self.offsets is not None:
             facts["offsets"] = (("rows", "columns")[self.offsets.axis], self.offsets.strength)
         return facts
@@ -544,6 +552,11 @@ def settle_noise(
 
     asked, robust = None if isinstance(noise, DarkNoise) else noise, settings.solver == "robust"
     found = fit_noise(values, asked, mask=mask, workers=workers, impulses=robust)
+    if not robust and settings.prior == "spatial" and found.wild_share >= WILD:
+        # They will be set aside, and are no noise.
+        share = found.wild_share
+        found = fit_noise(values, asked, mask=mask, workers=workers, impulses=True)
+        found = replace(found, wild_share=max(share, found.wild_share))
     if isinstance(noise, DarkNoise):
         source_name = f"dark frames and {found.source}"
         return SettledNoise(noise.completed(found, mean), source_name, found.summary())

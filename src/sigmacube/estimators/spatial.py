@@ -67,14 +67,15 @@ class SpatialEstimator:
         shape = (*scene.survey.shape[:2], len(scene.survey.bands))
         noise, completion, strong = scene.survey.model, None, None
         bounds, stuck = scene.survey.bounds_over_noise, np.zeros((0, shape[2]))
-        if self.sets_aside:
+        aside = self.sets_aside or scene.survey.wild
+        if aside:
             stuck = stuck_values(partial(_measured, scene), shape, bounds)
-        if self.sets_aside or scene.survey.incomplete or bounds is not None:
+        if aside or scene.survey.incomplete or bounds is not None:
             scaled: Block = partial(_scaled, scene, stuck)
             if whole:
                 scaled = _held(*scaled(slice(0, shape[0]), slice(0, shape[1])))
             completion = learn_completion(
-                scaled, shape, outliers=self.sets_aside, run=run, bounds=bounds
+                scaled, shape, outliers=aside, run=run, bounds=bounds
             )
             strong = completion.strong(None if noise.is_diagonal else _mixing(noise))
         block: Block = partial(_white, scene, completion, stuck)
@@ -91,7 +92,7 @@ class SpatialEstimator:
 
     def extent(self, scene: Scene, rows: Span, cols: Span) -> tuple[slice, slice]:
         """Return the rows and columns that `solve` reads for a region."""
-        holed = scene.survey.incomplete or self.sets_aside
+        holed = scene.survey.incomplete or self.sets_aside or scene.survey.wild
         halo = 2 * max(size for size, _ in self.windows) * (4 if holed else 1)
         halo += 0 if scene.survey.signal_noise is None else AROUND
         sides = [

@@ -62,6 +62,9 @@ LARGEST_CUT = 4.0
 # Impulses hit a pixel by chance, so many standard deviations more often than most at the most. A
 # pixel whose residuals are so many times noise beyond that is not explained.
 CHANCE, MISFIT = 4.0, 1.5
+# How far out, in noise std, three neighbouring bands are a line, as long as no more of a pixel than
+# this may be hit.
+BESIDE, SPARED = 2.0, 0.15
 _PARTS = ("directions", "power", "mean", "cut", "scale", "bounds", "reach", "unit", "hit")
 
 
@@ -137,8 +140,9 @@ class Completion:
         if np.isfinite(self.bounds).any():
             whole, kept = self._unclipped(y, kept, left)
         if np.isfinite(self.cut):
-            size = np.abs(whole - self._robust(whole, kept, left))
-            kept = kept & (size <= self.cut * self._misfit(size, kept))
+            residual = np.where(kept, whole - self._robust(whole, kept, left), 0.0)
+            out = np.abs(residual) > self.cut * self._misfit(np.abs(residual), kept)
+            kept = kept & ~(out & ~_lines(residual) if self.hit < SPARED else out)
         return np.where(kept, whole, self._fill(whole, kept, left)) * self.unit, kept
 
     def _unclipped(
@@ -261,6 +265,19 @@ def learn_completion(
         told = run(partial(_told, block, found), chosen)
         share = sum(part[0] for part in told) / max(sum(part[1] for part in told), 1)
         found = replace(found, scale=found.scale / np.sqrt(max(share, SMALLEST_SLOPE)))
+    return found
+
+
+def _lines(residual: np.ndarray) -> np.ndarray:
+    """Return (row, col, P) elements of three neighbouring bands that all lie to one side.
+
+    Impulses hardly ever do; an absorption line does.
+    """
+    found = np.zeros(residual.shape, dtype=bool)
+    for side in (residual > BESIDE, residual < -BESIDE):
+        three = side[..., :-2] & side[..., 1:-1] & side[..., 2:]
+        for shift in range(3):
+            found[..., shift : shift + three.shape[2]] |= three
     return found
 
 
