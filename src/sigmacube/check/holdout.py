@@ -355,7 +355,7 @@ class _Found:
         hidden = veiled.hidden(*place) & there
         noise = np.broadcast_to(region.noise_std, values.shape)
         residual = np.where(there, values - region.estimate, np.nan)
-        if estimator(survey.settings).sets_aside:
+        if estimator(survey.settings).sets_aside or survey.wild:
             impulse = np.abs(residual) > IMPULSE * np.hypot(region.std, noise)
             hidden &= ~impulse
             residual[impulse if region.left_out is None else impulse | region.left_out] = np.nan

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from scipy.ndimage import median_filter
+from scipy.ndimage import median_filter, uniform_filter
 from scipy.special import ndtri
 
 from sigmacube.core.censoring import expected_beyond
@@ -62,9 +62,11 @@ LARGEST_CUT = 4.0
 # Impulses hit a pixel by chance, so many standard deviations more often than most at the most. A
 # pixel whose residuals are so many times noise beyond that is not explained.
 CHANCE, MISFIT = 4.0, 1.5
-# How far out, in noise std, three neighbouring bands are a line, as long as no more of a pixel than
-# this may be hit.
-BESIDE, SPARED = 2.0, 0.15
+# How far out, in noise std, three neighbouring bands are a line, unless one is so many times as far
+# out as another, and as long as no more of a pixel than this may be hit.
+BESIDE, UNLIKE, SPARED = 2.0, 4.0, 0.15
+# Pixels around one that share an outlier's band and side where it is part of a surface.
+SHARING = 3
 _PARTS = ("directions", "power", "mean", "cut", "scale", "bounds", "reach", "unit", "hit")
 
 
@@ -274,10 +276,20 @@ def _lines(residual: np.ndarray) -> np.ndarray:
     Impulses hardly ever do; an absorption line does.
     """
     found = np.zeros(residual.shape, dtype=bool)
-    for side in (residual > BESIDE, residual < -BESIDE):
-        three = side[..., :-2] & side[..., 1:-1] & side[..., 2:]
+    for out in (residual, -residual):
+        bands = out[..., :-2], out[..., 1:-1], out[..., 2:]
+        three = np.minimum.reduce(bands) > np.maximum(np.maximum.reduce(bands) / UNLIKE, BESIDE)
         for shift in range(3):
             found[..., shift : shift + three.shape[2]] |= three
+    return found
+
+
+def _shared(outliers: np.ndarray) -> np.ndarray:
+    """Return (row, col, P) outliers that some pixels around share: a surface, not impulses."""
+    found = np.zeros(outliers.shape, dtype=bool)
+    for side in (outliers > 0, outliers < 0):
+        around = uniform_filter(side.astype(np.float32), (3, 3, 1), mode="constant") * 9
+        found |= side & (around > SHARING + 0.5)
     return found
 
 
@@ -369,6 +381,9 @@ def _look_again(
     y, whole = y / found.unit, whole / found.unit
     fit = found._robust(y, kept, box.left) if np.isfinite(found.cut) else y
     size = np.abs(y - fit)
+    if found.hit < SPARED:
+        shared = _shared(np.where(kept & ~own, y - fit, 0.0))
+        own, whole = own | shared, np.where(shared, y, whole)
     out = np.mean((size > found.cut) & kept, axis=2).ravel()
     size = (size / found._misfit(size, kept))[kept].astype(np.float32)
     noise = np.random.default_rng([13, box.top, box.left]).standard_normal(y.shape)
