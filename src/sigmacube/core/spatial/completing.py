@@ -178,7 +178,7 @@ class Completion:
         thousand times the noise pulls the first fit of its pixel far away.
         """
         D, across = self.directions, np.ascontiguousarray(self.directions.T)
-        ridge = np.minimum(RIDGE, 1 / self.power)
+        ridge = np.minimum(RIDGE, 1 / np.maximum(self.power, 1.0))
         holes, number = find_holes(kept, D), np.maximum(kept.sum(axis=2, keepdims=True), 1)
         fit = np.broadcast_to(self.mean, y.shape)
         reach = np.full((*y.shape[:2], 1), np.inf)
@@ -211,7 +211,7 @@ class Completion:
         across = np.ascontiguousarray(D.T)
         seen = project(np.where(kept, y - self.mean, 0.0), D, left)
         holes, z = find_holes(kept, D), seen.copy()
-        ridge = np.minimum(RIDGE, 1 / self.power)
+        ridge = np.minimum(RIDGE, 1 / np.maximum(self.power, 1.0))
         z[holes.where] = holes.solve(seen[holes.where], np.zeros_like(ridge), ridge)
         return self.mean + project(z, across, left)
 
