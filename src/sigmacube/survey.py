@@ -12,7 +12,7 @@ import hashlib
 import json
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import reduce
 from typing import Any, Protocol
 
@@ -45,8 +45,7 @@ __all__ = [
 # Elements that are looked at together when the whole scene is streamed: 8 MB of float64.
 STREAMED = 1_000_000
 # Noise is estimated on the whole scene up to so many pixels along a side, and beyond that on a
-# mosaic of 5 × 5 regions: any estimator then works in bounded memory, with 40,000 spectra. Sides
-# of regions are multiples of the windows that estimators look at.
+# mosaic of 5 × 5 regions, in bounded memory; their sides are multiples of estimators' windows.
 MOSAIC = 200
 REGIONS = 5
 # Rows that are whitened at a time.
@@ -168,8 +167,8 @@ class Survey:
     @property
     def wild(self) -> bool:
         """Whether so many values lie far outside the estimated noise that they are set aside."""
-        share = self.settled.description.get("wild_share", 0.0)
-        return self.settings.prior == "spatial" and share >= WILD
+        spatial = self.settings.prior == "spatial"
+        return spatial and self.settled.description.get("wild_share", 0.0) >= WILD
 
     @property
     def bounds_over_noise(self) -> np.ndarray | None:
@@ -206,11 +205,10 @@ class Survey:
             "prior": self.settings.prior,
             "solver": self.settings.solver,
             "source": self.settled.source,
+            "wild_aside": self.wild,
         }
         if self.bounds_over_noise is not None and self.settings.prior == "spatial":
             facts["clipped_expected"] = True
-        if self.wild:
-            facts["wild_aside"] = True
         if self.offsets is not None:
             facts["offsets"] = (("rows", "columns")[self.offsets.axis], self.offsets.strength)
         return facts
@@ -439,13 +437,10 @@ class SceneBlock:
         run(fill, [slice(start, start + STRIP) for start in range(0, shape[0], STRIP)])
         return white
 
-    def over_std(self) -> np.ndarray:
-        """Return the block over the noise of its bands, wherever a pixel lies."""
-        return np.divide(self.spectra[:, self.cols], self.noise.std, dtype=np.float64)
-
-    def scaled(self) -> np.ndarray:
-        """Return the block over its noise, without regard to the correlation of bands."""
-        part, scale = self.over_std(), self.pixel_scale
+    def scaled(self, by_pixel: bool = True) -> np.ndarray:
+        """Return the block over its noise, or that of its bands alone, correlated as they are."""
+        part = np.divide(self.spectra[:, self.cols], self.noise.std, dtype=np.float64)
+        scale = self.pixel_scale if by_pixel else None
         return part if scale is None else part / scale[..., None]
 
     def std_of_elements(self) -> np.ndarray:
@@ -534,8 +529,7 @@ def settle_noise(
 ) -> SettledNoise:
     """Return the noise to use, estimating it where it is not given.
 
-    Large scenes are looked at in part, see `noise_sample`. For the robust solver, which sets them
-    aside, impulses are no noise; for the others they are.
+    Large scenes are looked at in part, see `noise_sample`. Impulses that are set aside are no noise.
     """
     about = getattr(source, "metadata", None) or {}
     noise = noise_of(noise, source.shape[2], getattr(source, "wavelengths", None), about)
@@ -551,15 +545,11 @@ def settle_noise(
     from sigmacube.noise.estimation import fit_noise
 
     asked, robust = None if isinstance(noise, DarkNoise) else noise, settings.solver == "robust"
-    found = fit_noise(values, asked, mask=mask, workers=workers, impulses=robust)
-    if not robust and settings.prior == "spatial" and found.wild_share >= WILD:
-        # They will be set aside, and are no noise.
-        share = found.wild_share
-        found = fit_noise(values, asked, mask=mask, workers=workers, impulses=True)
-        found = replace(found, wild_share=max(share, found.wild_share))
+    many = WILD if settings.prior == "spatial" else np.inf
+    found = fit_noise(values, asked, mask=mask, workers=workers, impulses=robust, many=many)
     if isinstance(noise, DarkNoise):
-        source_name = f"dark frames and {found.source}"
-        return SettledNoise(noise.completed(found, mean), source_name, found.summary())
+        name = f"dark frames and {found.source}"
+        return SettledNoise(noise.completed(found, mean), name, found.summary())
     window, bands = settings.window, source.shape[2]
     if isinstance(window, tuple) and len(window) == 3 and window[2] not in (None, bands):
         found = found.independent()

@@ -74,9 +74,7 @@ class SpatialEstimator:
             scaled: Block = partial(_scaled, scene, stuck)
             if whole:
                 scaled = _held(*scaled(slice(0, shape[0]), slice(0, shape[1])))
-            completion = learn_completion(
-                scaled, shape, outliers=aside, run=run, bounds=bounds
-            )
+            completion = learn_completion(scaled, shape, outliers=aside, run=run, bounds=bounds)
             strong = completion.strong(None if noise.is_diagonal else _mixing(noise))
         block: Block = partial(_white, scene, completion, stuck)
         if whole:
@@ -170,7 +168,7 @@ def _there(block: SceneBlock, stuck: np.ndarray) -> np.ndarray | None:
         return None
     kept = np.broadcast_to(block.valid[..., None], (*block.valid.shape, len(block.bands)))
     kept = kept.copy() if block.missing is None else kept & ~block.missing
-    measured = block.over_std()
+    measured = block.scaled(by_pixel=False)
     for values in stuck:
         kept &= measured != values
     return kept
@@ -179,7 +177,7 @@ def _there(block: SceneBlock, stuck: np.ndarray) -> np.ndarray | None:
 def _measured(scene: Scene, rows: slice, cols: slice) -> tuple[np.ndarray, np.ndarray | None]:
     """Return a block over the noise of its bands, wherever a pixel lies."""
     block = scene.load(rows, cols)
-    return block.over_std(), _there(block, np.zeros((0, len(block.bands))))
+    return block.scaled(by_pixel=False), _there(block, np.zeros((0, len(block.bands))))
 
 
 def _scaled(

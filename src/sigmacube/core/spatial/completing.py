@@ -117,9 +117,7 @@ class Completion:
         turn = self.unit / unit
         spread = self.directions * np.sqrt(self.power) * turn[:, None]
         directions, size, _ = np.linalg.svd(spread, full_matrices=False)
-        return replace(
-            self, directions=directions, power=size**2, mean=self.mean * turn, unit=unit
-        )
+        return replace(self, directions=directions, power=size**2, mean=self.mean * turn, unit=unit)
 
     def strong(self, mixing: np.ndarray | None = None) -> np.ndarray:
         """Return (P, j + 1) orthonormal directions with the mean, times ``mixing`` (P, P)."""
@@ -255,9 +253,7 @@ def learn_completion(
         found = found.over(np.maximum(soft * spread, 1.0))
         sums = run(partial(_look_again, block, found), chosen)
         fresh = _directions([part[:3] for part in sums], shape[2], most)
-        found = replace(
-            found, directions=fresh.directions, power=fresh.power, mean=fresh.mean
-        )
+        found = replace(found, directions=fresh.directions, power=fresh.power, mean=fresh.mean)
         if outliers:
             size = np.concatenate([part[3] for part in sums])
             found = _with_cut(found, size, np.concatenate([part[5] for part in sums]))
@@ -372,8 +368,7 @@ def _first_look(
 def _look_again(
     block: Block, found: Completion, box: Box
 ) -> tuple[np.ndarray, np.ndarray, int, np.ndarray, np.ndarray, np.ndarray]:
-    """Return the same of completed spectra, residuals of what is there, what is far inside, and the
-    share of every pixel that is out."""
+    """Return the same of completed spectra, residuals, what is far inside, shares of pixels out."""
     y, kept = block(*box.slices)
     kept = np.ones(y.shape, dtype=bool) if kept is None else kept
     whole, own = found.complete(y, kept, box.left)
@@ -442,7 +437,9 @@ def _directions(
     most = min(most, max(bands // 2, 1))
     j = int(np.clip(np.count_nonzero(values > (1 + STRONG) * floor), 1, most))
     D, power = vectors[:, ::-1][:, :j].copy(), values[::-1][:j].copy()
-    return Completion(D, power, mean, np.inf, 1.0, np.full((2, bands), np.nan), NEAREST, np.ones(bands))
+    return Completion(
+        D, power, mean, np.inf, 1.0, np.full((2, bands), np.nan), NEAREST, np.ones(bands)
+    )
 
 
 def _with_cut(found: Completion, size: np.ndarray, out: np.ndarray) -> Completion:
