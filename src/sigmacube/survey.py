@@ -529,7 +529,7 @@ def settle_noise(
 ) -> SettledNoise:
     """Return the noise to use, estimating it where it is not given.
 
-    Large scenes are looked at in part, see `noise_sample`. Impulses that are set aside are no noise.
+    Large scenes are looked at in part, see `noise_sample`. What is set aside is no noise.
     """
     about = getattr(source, "metadata", None) or {}
     noise = noise_of(noise, source.shape[2], getattr(source, "wavelengths", None), about)

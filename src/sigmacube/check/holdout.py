@@ -284,7 +284,7 @@ def _kept_noise(source: Source, survey: Survey) -> dict[str, Any]:
     """Return the noise that all bands share beyond the assumed one: windows keep it as signal."""
     if min(source.shape[:2]) < 2:
         return {}
-    impulses = survey.settings.solver == "robust"
+    impulses = survey.settings.solver == "robust" or survey.wild
     sample = NoiseSample.of(*noise_sample(source), survey.bands, impulses=impulses)
     kept, _ = shared_noise(sample, survey.model)
     if kept is None:
