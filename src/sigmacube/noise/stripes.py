@@ -27,7 +27,8 @@ NEIGHBOURHOOD = 9
 BANDS = 7
 # Offsets must exceed this many standard errors, and this many noise std.
 SIGNIFICANT, NOTABLE = 6.0, 1.0
-# Parts of a line; how far an offset may differ between them, as a share of it beside chance.
+# Parts of a line; how far an offset may differ between them, as a share of it beside chance;
+# chosen while looking at benchmarks/honesty.py.
 PARTS, EVEN, CHANCE = 4, 0.1, 3.0
 # A line that stands out in more than this share of the bands is a surface: a road, a canal.
 LARGEST_SHARE = 0.3

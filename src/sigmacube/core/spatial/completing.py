@@ -59,6 +59,7 @@ NEAREST, FARTHEST, EXPECTED = 1.0, 5.0, 8
 # A direction is strong if its power exceeds this share beyond the noise of a pixel.
 STRONG = 1.0
 LARGEST_CUT = 4.0
+# These and the next four were chosen while looking at benchmarks/honesty.py.
 # Impulses hit a pixel by chance, so many standard deviations more often than most at the most. A
 # pixel whose residuals are so many times noise beyond that is not explained.
 CHANCE, MISFIT = 4.0, 1.5
