@@ -23,7 +23,7 @@ from sigmacube.core.progress import Progress
 from sigmacube.core.validity import NO_VALUE, check_values, mean_spectrum, valid_elements
 from sigmacube.core.whitening import SEGMENT, Noise
 from sigmacube.core.windows import WindowGrid
-from sigmacube.noise.caveats import caveats
+from sigmacube.noise.caveats import WILD, caveats
 from sigmacube.noise.instrument import DarkNoise, InstrumentNoise, noise_of
 from sigmacube.noise.line_offsets import LineOffsets
 from sigmacube.noise.signal_noise import SignalNoise
@@ -32,8 +32,7 @@ from sigmacube.settings import Settings
 # Elements that are looked at together when the whole scene is streamed: 8 MB of float64.
 STREAMED = 1_000_000
 # Noise is estimated on the whole scene up to so many pixels along a side, and beyond that on a
-# mosaic of 5 × 5 regions: any estimator then works in bounded memory, with 40,000 spectra. Sides
-# of regions are multiples of the windows that estimators look at.
+# mosaic of 5 × 5 regions, in bounded memory; their sides are multiples of estimators' windows.
 MOSAIC = 200
 REGIONS = 5
 # Rows that are whitened at a time.
@@ -153,6 +152,12 @@ class Survey:
             )
 
     @property
+    def wild(self) -> bool:
+        """Whether so many values lie far outside the estimated noise that they are set aside."""
+        spatial = self.settings.prior == "spatial"
+        return spatial and self.settled.description.get("wild_share", 0.0) >= WILD
+
+    @property
     def bounds_over_noise(self) -> np.ndarray | None:
         """(2, bands with data) the bounds over the noise; None where that differs in the scene."""
         if self.bounds is None or self.signal_noise is not None:
@@ -187,6 +192,7 @@ class Survey:
             "prior": self.settings.prior,
             "solver": self.settings.solver,
             "source": self.settled.source,
+            "wild_aside": self.wild,
         }
         if self.bounds_over_noise is not None and self.settings.prior == "spatial":
             facts["clipped_expected"] = True
@@ -404,11 +410,11 @@ class SceneBlock:
         run(fill, [slice(start, start + STRIP) for start in range(0, shape[0], STRIP)])
         return white
 
-    def scaled(self) -> np.ndarray:
-        """Return the block over its noise, without regard to the correlation of bands."""
-        part, scale = self.spectra[:, self.cols], self.pixel_scale
-        part = part if scale is None else part / scale[..., None]
-        return np.divide(part, self.noise.std, dtype=np.float64)
+    def scaled(self, by_pixel: bool = True) -> np.ndarray:
+        """Return the block over its noise, or that of its bands alone, correlated as they are."""
+        part = np.divide(self.spectra[:, self.cols], self.noise.std, dtype=np.float64)
+        scale = self.pixel_scale if by_pixel else None
+        return part if scale is None else part / scale[..., None]
 
     def std_of_elements(self) -> np.ndarray:
         """Return (band,) or (row, col, band) noise std on all bands, NaN for those without data."""
@@ -503,8 +509,7 @@ def settle_noise(
 ) -> SettledNoise:
     """Return the noise to use, estimating it where it is not given.
 
-    Large scenes are looked at in part, see `noise_sample`. For the robust solver, which sets them
-    aside, impulses are no noise; for the others they are.
+    Large scenes are looked at in part, see `noise_sample`. What is set aside is no noise.
     """
     about = getattr(source, "metadata", None) or {}
     noise = noise_of(noise, source.shape[2], getattr(source, "wavelengths", None), about)
@@ -520,10 +525,11 @@ def settle_noise(
     from sigmacube.noise.estimation import fit_noise
 
     asked, robust = None if isinstance(noise, DarkNoise) else noise, settings.solver == "robust"
-    found = fit_noise(values, asked, mask=mask, workers=workers, impulses=robust)
+    many = WILD if settings.prior == "spatial" else np.inf
+    found = fit_noise(values, asked, mask=mask, workers=workers, impulses=robust, many=many)
     if isinstance(noise, DarkNoise):
-        source_name = f"dark frames and {found.source}"
-        return SettledNoise(noise.completed(found, mean), source_name, found.summary())
+        name = f"dark frames and {found.source}"
+        return SettledNoise(noise.completed(found, mean), name, found.summary())
     window, bands = settings.window, source.shape[2]
     if isinstance(window, tuple) and len(window) == 3 and window[2] not in (None, bands):
         found = found.independent()

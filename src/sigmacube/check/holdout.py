@@ -286,7 +286,7 @@ def _kept_noise(source: Source, survey: Survey) -> dict[str, Any]:
     """Return the noise that all bands share beyond the assumed one: windows keep it as signal."""
     if min(source.shape[:2]) < 2:
         return {}
-    impulses = survey.settings.solver == "robust"
+    impulses = survey.settings.solver == "robust" or survey.wild
     sample = NoiseSample.of(*noise_sample(source), survey.bands, impulses=impulses)
     kept, _ = shared_noise(sample, survey.model)
     if kept is None:
@@ -357,7 +357,7 @@ class _Found:
         hidden = veiled.hidden(*place) & there
         noise = np.broadcast_to(region.noise_std, values.shape)
         residual = np.where(there, values - region.estimate, np.nan)
-        if estimator(survey.settings).sets_aside:
+        if estimator(survey.settings).sets_aside or survey.wild:
             impulse = np.abs(residual) > IMPULSE * np.hypot(region.std, noise)
             hidden &= ~impulse
             residual[impulse if region.left_out is None else impulse | region.left_out] = np.nan

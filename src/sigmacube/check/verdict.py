@@ -119,7 +119,8 @@ def _untested(facts: Mapping[str, Any]) -> Iterator[Fault]:
 def _known(facts: Mapping[str, Any]) -> Iterator[Fault]:
     """Yield what the survey of the scene found, and hidden elements cannot show."""
     known = facts["known"]
-    if known.get("wild_share", 0.0) >= WILD and known.get("solver") != "robust":
+    aside = known.get("solver") == "robust" or known.get("wild_aside")
+    if known.get("wild_share", 0.0) >= WILD and not aside:
         yield Fault(
             f"but {100 * known['wild_share']:.2g} % of the values lie far outside the noise "
             "(impulses, or heavy tails)",

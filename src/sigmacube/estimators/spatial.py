@@ -15,7 +15,7 @@ from sigmacube.core.parallel import ParallelMap, in_turn
 from sigmacube.core.progress import Progress
 from sigmacube.core.spatial import Block, SpatialModel, SpatialPart, Whole, smooth_region
 from sigmacube.core.spatial import survey as survey_subspace
-from sigmacube.core.spatial.completing import Completion, learn_completion
+from sigmacube.core.spatial.completing import Completion, learn_completion, stuck_values
 from sigmacube.core.spatial.subspace import project
 from sigmacube.core.validity import to_all_bands
 from sigmacube.core.whitening import Noise
@@ -63,16 +63,17 @@ class SpatialEstimator:
         """Return what the whole scene knows: subspace, noise in space, size of errors."""
         shape = (*scene.survey.shape[:2], len(scene.survey.bands))
         noise, completion, strong = scene.survey.model, None, None
-        bounds = scene.survey.bounds_over_noise
-        if self.sets_aside or scene.survey.incomplete or bounds is not None:
-            scaled: Block = partial(_scaled, scene)
+        bounds, stuck = scene.survey.bounds_over_noise, np.zeros((0, shape[2]))
+        aside = self.sets_aside or scene.survey.wild
+        if aside:
+            stuck = stuck_values(partial(_measured, scene), shape, bounds)
+        if aside or scene.survey.incomplete or bounds is not None:
+            scaled: Block = partial(_scaled, scene, stuck)
             if whole:
                 scaled = _held(*scaled(slice(0, shape[0]), slice(0, shape[1])))
-            completion = learn_completion(
-                scaled, shape, outliers=self.sets_aside, run=run, bounds=bounds
-            )
+            completion = learn_completion(scaled, shape, outliers=aside, run=run, bounds=bounds)
             strong = completion.strong(None if noise.is_diagonal else _mixing(noise))
-        block: Block = partial(_white, scene, completion)
+        block: Block = partial(_white, scene, completion, stuck)
         if whole:
             block = _held(*block(slice(0, shape[0]), slice(0, shape[1])))
         model = survey_subspace(
@@ -80,6 +81,7 @@ class SpatialEstimator:
             uncertainty=self.settings.uncertainty,
         )  # fmt: skip
         arrays = model.to_arrays() | ({} if completion is None else completion.to_arrays())
+        arrays["stuck"] = stuck
         return Learnt(arrays, block, model.whole) if whole else arrays
 
     def threads(self, shape: tuple[int, int, int]) -> int | None:
@@ -88,7 +90,7 @@ class SpatialEstimator:
 
     def extent(self, scene: Scene, rows: Span, cols: Span) -> tuple[slice, slice]:
         """Return the rows and columns that `solve` reads for a region."""
-        holed = scene.survey.incomplete or self.sets_aside
+        holed = scene.survey.incomplete or self.sets_aside or scene.survey.wild
         halo = 2 * max(size for size, _ in self.windows) * (4 if holed else 1)
         halo += 0 if scene.survey.signal_noise is None else AROUND
         sides = [
@@ -142,7 +144,7 @@ class SpatialEstimator:
         """Return the result for some rows and columns, to the bit that of the whole scene."""
         learnt = scene.survey.learnt
         model, completion = SpatialModel.from_arrays(learnt), Completion.from_arrays(learnt)
-        block: Block = partial(_white, scene, completion)
+        block: Block = partial(_white, scene, completion, learnt["stuck"])
         if isinstance(learnt, Learnt):
             model, block = replace(model, whole=learnt.whole), learnt.block
         if progress is not None:
@@ -188,29 +190,41 @@ class Reporting:
         return results
 
 
-def _there(block: SceneBlock) -> np.ndarray | None:
-    """Return (row, col, band) which values of a block are there; None where all are."""
-    if block.missing is None and block.valid.all():
+def _there(block: SceneBlock, stuck: np.ndarray) -> np.ndarray | None:
+    """Return (row, col, band) which values of a block are there and not stuck; None if all are."""
+    if block.missing is None and block.valid.all() and not len(stuck):
         return None
     kept = np.broadcast_to(block.valid[..., None], (*block.valid.shape, len(block.bands)))
-    return kept.copy() if block.missing is None else kept & ~block.missing
+    kept = kept.copy() if block.missing is None else kept & ~block.missing
+    measured = block.scaled(by_pixel=False)
+    for values in stuck:
+        kept &= measured != values
+    return kept
 
 
-def _scaled(scene: Scene, rows: slice, cols: slice) -> tuple[np.ndarray, np.ndarray | None]:
+def _measured(scene: Scene, rows: slice, cols: slice) -> tuple[np.ndarray, np.ndarray | None]:
+    """Return a block over the noise of its bands, wherever a pixel lies."""
+    block = scene.load(rows, cols)
+    return block.scaled(by_pixel=False), _there(block, np.zeros((0, len(block.bands))))
+
+
+def _scaled(
+    scene: Scene, stuck: np.ndarray, rows: slice, cols: slice
+) -> tuple[np.ndarray, np.ndarray | None]:
     """Return a block over its noise, without regard to the correlation of bands."""
     block = scene.load(rows, cols)
-    return block.scaled(), _there(block)
+    return block.scaled(), _there(block, stuck)
 
 
 def _white(
-    scene: Scene, completion: Completion | None, rows: slice, cols: slice
+    scene: Scene, completion: Completion | None, stuck: np.ndarray, rows: slice, cols: slice
 ) -> tuple[np.ndarray, np.ndarray | None]:
     """Return a block of unit noise, zero where values are missing, and which are there."""
     block = scene.load(rows, cols)
     noise = block.noise
     if completion is None or (noise.is_diagonal and not completion.changes_values):
-        return block.whitened(in_turn), _there(block)
-    whole, kept = _completed(block, completion, cols.start)
+        return block.whitened(in_turn), _there(block, stuck)
+    whole, kept = _completed(block, completion, stuck, cols.start)
     if not noise.is_diagonal:
         whole = project(whole, np.ascontiguousarray(_mixing(noise).T), cols.start)
     return np.where(kept, whole / completion.scale, 0.0), None if kept.all() else kept
@@ -227,10 +241,10 @@ def _mixing(noise: Noise) -> np.ndarray:
 
 
 def _completed(
-    block: SceneBlock, completion: Completion, left: int
+    block: SceneBlock, completion: Completion, stuck: np.ndarray, left: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return whole spectra over their noise, and which elements are their own."""
-    there = _there(block)
+    there = _there(block, stuck)
     if there is None:
         there = np.ones((*block.valid.shape, len(block.bands)), dtype=bool)
     return completion.complete(block.scaled(), there, left)
@@ -287,7 +301,7 @@ def _left_out(
     """Return (row, col, band) True for elements that were there and were left out."""
     if completion is None or not np.isfinite(completion.cut):
         return None
-    aside = ~_completed(block, completion, left)[1] & block.valid[..., None]
+    aside = ~_completed(block, completion, survey.learnt["stuck"], left)[1] & block.valid[..., None]
     if block.lacking is not None:  # striped values were there
         aside &= ~block.lacking
     return to_all_bands(aside, survey.bands, survey.shape[2])

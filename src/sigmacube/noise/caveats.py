@@ -66,7 +66,12 @@ def _of_values(facts: Mapping[str, Any]) -> list[str]:
         (
             wild >= WILD and facts.get("solver") != "robust",
             f"{100 * wild:.2g} % of the values lie far outside the noise: impulses, or tails that "
-            "no Gaussian has. solver='robust' sets them aside.",
+            "no Gaussian has. "
+            + (
+                "They were set aside as missing; solver='robust' looks closer and lists them."
+                if facts.get("wild_aside")
+                else "solver='robust' sets them aside."
+            ),
         ),
         (
             "offsets" in facts,

@@ -177,6 +177,7 @@ def fit_noise(
     mask: np.ndarray | None = None,
     workers: int | None = None,
     impulses: bool = False,
+    many: float = np.inf,
 ) -> NoiseEstimate:
     """Estimate the noise of a cube and say how.
 
@@ -190,6 +191,8 @@ def fit_noise(
         As for `estimate_noise`.
     impulses
         Whether a solver will set impulses aside, so that they are no noise.
+    many
+        Share of values far outside the noise from which on it will do so in any case.
     """
     if method is not None and method not in ESTIMATORS:
         names = ", ".join(repr(name) for name in ESTIMATORS)
@@ -214,6 +217,9 @@ def fit_noise(
             model, found = load(ESTIMATORS[method])(sample, run)
             part = _found(model, found, method, screen)
             _check_positive(part.std, usable)
+    if not impulses and part.wild_share >= many:
+        again = fit_noise(values, method, mask=mask, workers=workers, impulses=True)
+        return replace(again, wild_share=max(part.wild_share, again.wild_share))
     estimate = _on_all_bands(part, bands, spectra, values.shape[2])
     log.info(estimate.describe())
     return estimate
