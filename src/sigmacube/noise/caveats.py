@@ -18,7 +18,7 @@ __all__ = ["ALIKE", "CLIPPED", "COARSE", "FEW_BANDS", "WILD", "caveats"]
 # over the noise, bands, share of values far outside the noise, correlation of neighbouring pixels.
 CLIPPED, COARSE, FEW_BANDS, WILD, CORRELATED = 0.005, 1.5, 8, 0.001, 0.05
 # Correlation of neighbouring bands from which on little of the noise shows outside the signal.
-ALIKE = 0.9
+ALIKE = 0.7
 
 
 def caveats(facts: Mapping[str, Any]) -> list[str]:

@@ -40,8 +40,9 @@ LEVELS = 4
 BOUNDS = np.array([0.125, 0.25, 0.375, 0.5, 0.625, 0.75, 0.85, 0.92, 0.96, 0.985])
 PRIOR = 400.0
 LEAST_GAIN, MOST_GAIN = 0.2, 5.0
-# How much more than it claims the model may be made to claim in the end.
-MOST_LIFT = 1.5
+# How much more than it claims the model may be made to claim in the end, and the standard errors
+# beyond which it is.
+MOST_LIFT, SURELY = 1.5, 2.0
 # How often the model's power by frequency is matched to the scene's, and by how much at once.
 MATCHES = 2
 LEAST_MATCH, MOST_MATCH = 0.5, 4.0
@@ -188,8 +189,11 @@ def measured_risk(trials: list[Trial], k: int, run: Run) -> RiskTable:
 def _lifted(trials: list[Trial], table: RiskTable, run: Run) -> dict[str, np.ndarray]:
     """Return factor and lost of a table that claims no less in all than Stein's identity has.
 
-    Floors, classes and matching have each lost a little of it by then.
+    Floors, classes and matching have each lost a little of it by then. It is not trusted so far
+    where the noise is not white, or some of it was imputed.
     """
+    if _unsure(trials[0]) > 0:
+        return {}
     rows, count = np.diag(np.sqrt(table.gain)), sum(trial.residual[..., 0].size for trial in trials)
     claim = sum(
         float(variance_along(table.located(trial.views(table), trial.box, trial.smoothed.claim),
@@ -197,7 +201,7 @@ def _lifted(trials: list[Trial], table: RiskTable, run: Run) -> dict[str, np.nda
         for trial in trials
     )  # fmt: skip
     error = sum(float(trial.error.sum()) for trial in trials)
-    spread = math.hypot(math.sqrt(2 * len(rows) * count), _unsure(trials[0]) * len(rows) * count)
+    spread = SURELY * math.sqrt(2 * len(rows) * count)
     actual = drawn(np.array(error), np.array(claim), np.array(spread))
     lift = float(np.clip(actual / max(claim, 1e-12), 1.0, MOST_LIFT))
     return {"factor": table.factor * lift, "lost": table.lost * lift}
