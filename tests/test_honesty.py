@@ -9,7 +9,11 @@ import numpy as np
 import pytest
 
 import sigmacube as sc
+from sigmacube.check.verdict import Levels, predicted
+from sigmacube.core.whitening import Noise
+from sigmacube.noise import shared
 from sigmacube.noise.estimation import estimate_noise
+from sigmacube.noise.sample import NoiseSample
 from sigmacube.synthetic import smooth_fields
 
 STD = 0.03
@@ -151,3 +155,41 @@ def test_too_little_to_tell_is_never_trusted(truth: np.ndarray) -> None:
     small = sc.holdout(observed(truth)[:10, :10, :20], noise=STD)
     assert not small.trusted
     assert "too few to tell" in small.verdict
+
+
+def test_offsets_that_a_value_and_its_estimate_share_do_not_count(truth: np.ndarray) -> None:
+    rng = np.random.default_rng(5)
+    offsets = 2 * STD * rng.normal(size=(1, *truth.shape[1:]))
+    noisy = truth + STD * rng.normal(size=truth.shape) + offsets
+    check = sc.holdout(noisy)
+    assert check.z_std == pytest.approx(1, abs=0.04)
+    assert 0.935 <= check.coverage[0.95] <= 0.965
+
+
+def test_single_far_elements_do_not_outvote_the_others() -> None:
+    z = np.random.default_rng(0).normal(size=8000)
+    band, light = np.arange(8000) % 40, np.arange(8000) % 5
+    facts = {"noise_lag1": 0.0, "removed_lag1": 0.0, "chance_lag": 0.001, "sigma": 0.1}
+    z[7] = 5000.0
+    told = predicted(facts | {"levels": Levels.of(z, band, light)})
+    assert told[0.95] == pytest.approx(0.95, abs=0.01)
+    # Noise that is larger everywhere, or in some of the bands, is not passed over.
+    told = predicted(facts | {"levels": Levels.of(1.2 * z, band, light)})
+    assert told[0.95] == pytest.approx(0.898, abs=0.01)
+    uneven = Levels.of(z * np.where(band < 10, 1.5, 1.0), band, light)
+    assert uneven.bands > 0.15
+    assert uneven.light < 0.05
+
+
+def test_texture_is_doubted_only_where_shared_noise_has_room() -> None:
+    rng = np.random.default_rng(3)
+    texture = sc.synthetic.fractal_texture((64, 60, 40), rng=5)
+    noise = Noise.create(STD, 40)
+    every = np.ones((64, 60), dtype=bool)
+
+    def doubtful(cube: np.ndarray) -> bool:
+        return bool(shared._doubtful(NoiseSample.create(cube, np.arange(40), every), noise))
+
+    noisy = texture + STD * rng.normal(size=texture.shape)
+    assert not doubtful(noisy)
+    assert doubtful(noisy + 2 * STD * rng.normal(size=(64, 60, 1)))

@@ -196,6 +196,8 @@ class Survey:
         }
         if self.bounds_over_noise is not None and self.settings.prior == "spatial":
             facts["clipped_expected"] = True
+        if "basis" in self.learnt:
+            facts["directions"] = self.learnt["basis"].shape[1] / len(self.bands)
         if self.offsets is not None:
             facts["offsets"] = (("rows", "columns")[self.offsets.axis], self.offsets.strength)
         return facts

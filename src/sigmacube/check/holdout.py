@@ -16,30 +16,23 @@ import numpy as np
 from scipy.special import ndtr, ndtri
 
 from sigmacube.check.hiding import Veiled
-from sigmacube.check.verdict import is_beyond_scaling, judge, predicted
+from sigmacube.check.verdict import Levels, is_beyond_scaling, judge, predicted
 from sigmacube.core.card import Card
 from sigmacube.core.levels import LEVELS, half_width
 from sigmacube.core.parallel import ParallelMap, parallel
 from sigmacube.core.progress import Progress, phase, shown
 from sigmacube.core.validity import valid_elements
 from sigmacube.core.windows import Span
-from sigmacube.correction import corrected, find_line_offsets
+from sigmacube.correction import corrected
 from sigmacube.cube import Cube
 from sigmacube.estimators import Region, estimator
+from sigmacube.noise.estimation import DEFAULT
 from sigmacube.noise.sample import NoiseSample
 from sigmacube.noise.shared import shared_noise
 from sigmacube.pipeline import as_cube, denoise_region, survey_scene
 from sigmacube.result import DenoisedCube
 from sigmacube.settings import Settings
-from sigmacube.survey import (
-    APART,
-    SettledNoise,
-    Source,
-    Survey,
-    find_presence,
-    noise_sample,
-    settle_noise,
-)
+from sigmacube.survey import APART, Scene, SettledNoise, Source, Survey, noise_sample
 from sigmacube.tiles.execute import Execution, run_tiles
 from sigmacube.tiles.plan import Tile
 
@@ -90,8 +83,9 @@ class Holdout(Card):
 
     Hidden elements test the noise and the estimate together; their intervals are mostly as wide as
     the noise, so lost signal hardly shows in them. What was removed shows it: signal is smooth in
-    space where noise is not. ``truth_coverage`` predicts from it how often intervals of the
-    estimate hold the truth.
+    space where noise is not. ``truth_coverage`` predicts from both how often intervals of the
+    estimate hold the truth, and the verdict rests on it. An error of σ of less than about a tenth
+    does not show in either.
     """
 
     coverage: Mapping[float, float]
@@ -184,7 +178,8 @@ def holdout(
     """Check the error bars of a scene on the scene itself, without truth.
 
     A share of the elements is hidden, the scene is denoised without them, and each is compared
-    with its estimate; the share inside their interval should be the interval's level.
+    with its estimate; the share inside their interval should be the interval's level. Noise and
+    what is learnt of the whole scene are learnt with them: they are few.
 
     Parameters
     ----------
@@ -254,16 +249,9 @@ def compare(
     """
     size = int(np.prod(source.shape))
     veiled = Veiled(source, min(share, MOST_HIDDEN / size), seed)
-    presence = find_presence(source)
-    offsets = find_line_offsets(source, presence, impulses=settings.solver == "robust")
-    whole = corrected(source, offsets)
-    settled = noise
-    if not isinstance(noise, SettledNoise):
-        settled = settle_noise(whole, noise, settings, workers=workers)
     alone = isinstance(tiles, list) and len(tiles) == 1  # a scene in memory
-    survey = survey_scene(
-        veiled, settled, settings, run, lines=(offsets,), workers=workers, whole=alone
-    )
+    survey = survey_scene(source, noise, settings, run, workers=workers, whole=alone)
+    survey = _with_gaps(survey, veiled, run)
     places = list(tiles(survey) if callable(tiles) else tiles)
     found = _Found.empty(survey)
     phase(progress, "Comparing")
@@ -278,16 +266,31 @@ def compare(
             progress(number + 1, len(places))
 
     run_tiles(compare_one, range(len(places)), Execution(), told)
-    check = found.concluded(survey, survey.known() | _kept_noise(whole, survey))
-    return replace(check, scene=presence.fingerprint)
+    check = found.concluded(survey, survey.known() | _kept_noise(source, survey))
+    return replace(check, scene=survey.presence.fingerprint)
+
+
+def _with_gaps(survey: Survey, veiled: Veiled, run: ParallelMap) -> Survey:
+    """Return what is known of a scene, for the scene without its hidden elements.
+
+    Noise, subspace and size of errors are means over the whole scene, of which they are few.
+    """
+    if not survey.incomplete:
+        survey = replace(survey, presence=replace(survey.presence, fewest=1))
+    scene = Scene(corrected(veiled, survey.offsets), survey)
+    return replace(survey, learnt=estimator(survey.settings).learn_gaps(scene, run))
 
 
 def _kept_noise(source: Source, survey: Survey) -> dict[str, Any]:
-    """Return the noise that all bands share beyond the assumed one: windows keep it as signal."""
-    if min(source.shape[:2]) < 2:
+    """Return the noise that all bands share beyond the assumed one: windows keep it as signal.
+
+    The default estimate has looked for it already.
+    """
+    if min(source.shape[:2]) < 2 or survey.settled.source == DEFAULT:
         return {}
     impulses = survey.settings.solver == "robust" or survey.wild
-    sample = NoiseSample.of(*noise_sample(source), survey.bands, impulses=impulses)
+    part = noise_sample(corrected(source, survey.offsets))
+    sample = NoiseSample.of(*part, survey.bands, impulses=impulses)
     kept, _ = shared_noise(sample, survey.model)
     if kept is None:
         return {}
@@ -357,37 +360,32 @@ class _Found:
         hidden = veiled.hidden(*place) & there
         noise = np.broadcast_to(region.noise_std, values.shape)
         residual = np.where(there, values - region.estimate, np.nan)
+        spread = np.hypot(_without_offsets(survey, region.std, place), noise)
         if estimator(survey.settings).sets_aside or survey.wild:
-            impulse = np.abs(residual) > IMPULSE * np.hypot(region.std, noise)
+            impulse = np.abs(residual) > IMPULSE * spread
             hidden &= ~impulse
             residual[impulse if region.left_out is None else impulse | region.left_out] = np.nan
-        residual = _unclipped(survey, values, residual, np.hypot(region.std, noise), place)
-        tested = _tested(survey, residual)
+        residual = _unclipped(survey, values, residual, spread, place)
+        tested = _tested(survey, residual) / spread
         inside = np.zeros(there.shape, dtype=bool)
         size = tuple(stop - first for first, stop in (tile.rows, tile.cols))
         inside[: size[0], : size[1]] = True
-        self._add_hidden(tested, region, noise, hidden & inside, (rows[0], cols[0]))
+        where = hidden & inside
+        self._add_hidden(tested[where], region, where, (rows[0], cols[0]))
         self._add_removed(np.where(hidden, np.nan, residual / noise), size)
         self.smoothing.append(_neighbour_covariances(survey, region, noise, tile))
         self.ranks.append(region.ranks[tile.windows_in(survey.grid, region.grid)].ravel())
 
-    def _add_hidden(
-        self,
-        residual: np.ndarray,
-        region: Region,
-        noise: np.ndarray,
-        hidden: np.ndarray,
-        corner: Span,
-    ) -> None:
+    def _add_hidden(self, z: np.ndarray, region: Region, hidden: np.ndarray, corner: Span) -> None:
         u, v, band = np.nonzero(hidden)
-        std, own = region.std[hidden], noise[hidden]  # type: ignore[index]
+        noise = np.broadcast_to(region.noise_std, hidden.shape)
+        ratio = region.std[hidden] / noise[hidden]  # type: ignore[index]
         known = np.nan_to_num(region.estimate[..., self.bands])
         light = np.mean(known, axis=2)[u, v]
         u, v = u + corner[0], v + corner[1]
         place = np.ravel_multi_index((u, v, band), self.shape)
         cell = u // CELL * -(-self.shape[1] // CELL) + v // CELL
-        z = residual[hidden] / np.hypot(std, own)
-        self.elements.append(np.stack([place, cell, band, light, z, std / own]))
+        self.elements.append(np.stack([place, cell, band, light, z, ratio]))
 
     def _add_removed(self, scaled: np.ndarray, size: tuple[int, ...]) -> None:
         """Add products in what was removed, over their noise, of a tile's pixels with the next."""
@@ -433,11 +431,23 @@ class _Found:
             "median_rank": float(np.median(np.concatenate(self.ranks))),
             "noise_source": survey.settled.source,
         }
-        facts["truth_coverage"] = predicted(facts | {"sigma": float(np.median(ratio))})
-        seen = {"sigma": float(np.median(ratio)), "known": known_of_scene}
+        seen = {
+            "sigma": float(np.median(ratio)),
+            "known": known_of_scene,
+            "levels": Levels.of(z, band, _fifths(light)),
+            "chance_lag": self._chance_lag(survey),
+        }
+        facts["truth_coverage"] = predicted(facts | seen)
         trusted, verdict = judge(facts | seen)
         beyond = is_beyond_scaling(facts | seen)
         return Holdout(**facts, trusted=trusted, verdict=verdict, beyond_scaling=beyond)
+
+    def _chance_lag(self, survey: Survey) -> float:
+        """Return the standard error of the correlation of neighbours; bands may be alike."""
+        noise = survey.model.factor @ survey.model.factor.T
+        alike = noise / np.outer(survey.model.std, survey.model.std)
+        independent = len(alike) ** 2 / float(np.sum(alike**2))
+        return 1 / float(np.sqrt(2 * self.shape[0] * self.shape[1] * independent))
 
     def _removed_lag1(self) -> float:
         """Return the correlation of neighbours in what was removed, less what smoothing causes."""
@@ -446,6 +456,14 @@ class _Found:
             return float("nan")
         smoothing = np.mean(pairs[1, np.argsort(pairs[0])])
         return float(self.products.sum() / self.powers.sum() + smoothing)
+
+
+def _without_offsets(survey: Survey, std: np.ndarray, place: tuple[slice, slice]) -> np.ndarray:
+    """Return σ without what offsets of lines add: a value and its estimate have the same."""
+    if survey.offsets is None:
+        return std
+    left = survey.offsets.on(survey.offsets.std, *place)
+    return np.sqrt(np.maximum(np.square(std) - np.square(left), 0))
 
 
 def _unclipped(
@@ -556,13 +574,17 @@ def _by_group(
     return share, error, float(np.sqrt(np.mean(size[mine] ** 2)))
 
 
+def _fifths(light: np.ndarray) -> np.ndarray:
+    """Return the fifth of the elements that each belongs to, dark to bright."""
+    edges = np.quantile(light, np.linspace(0, 1, N_CLASSES + 1)[1:-1])
+    return np.searchsorted(edges, light, side="right")
+
+
 def _by_brightness(
     size: np.ndarray, light: np.ndarray, cell: np.ndarray
 ) -> tuple[BrightnessClass, ...]:
     """Return the calibration of fifths of the elements, dark to bright."""
-    edges = np.quantile(light, np.linspace(0, 1, N_CLASSES + 1)[1:-1])
-    group = np.searchsorted(edges, light, side="right")
-    classes = []
+    group, classes = _fifths(light), []
     for number in np.unique(group).tolist():
         mine = light[group == number]
         facts = _by_group(size, group, cell, number)

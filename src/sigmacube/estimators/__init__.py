@@ -67,6 +67,10 @@ class Estimator(Protocol):
         """Return what regions must know of the scene; ``whole`` if there will be one region."""
         ...
 
+    def learn_gaps(self, scene: Scene, run: ParallelMap) -> Mapping[str, np.ndarray]:
+        """Return what was learnt of a whole scene, for one of which a few elements are missing."""
+        ...
+
     def threads(self, shape: tuple[int, int, int]) -> int | None:
         """Return how many threads pay for a cube; None for one per processor."""
         ...

@@ -84,6 +84,15 @@ class SpatialEstimator:
         arrays["stuck"] = stuck
         return Learnt(arrays, block, model.whole) if whole else arrays
 
+    def learn_gaps(self, scene: Scene, run: ParallelMap) -> Mapping[str, np.ndarray]:
+        """Return what was learnt of a whole scene, for one of which a few elements are missing."""
+        survey, arrays = scene.survey, {**scene.survey.learnt, "missing": np.array(True)}
+        if not survey.model.is_diagonal and Completion.from_arrays(arrays) is None:
+            shape = (*survey.shape[:2], len(survey.bands))
+            found = learn_completion(partial(_scaled, scene), shape, outliers=False, run=run)
+            arrays |= found.to_arrays()
+        return arrays
+
     def threads(self, shape: tuple[int, int, int]) -> int | None:
         """Return how many threads pay for a cube; None for one per processor."""
         return None

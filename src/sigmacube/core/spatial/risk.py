@@ -40,6 +40,9 @@ LEVELS = 4
 BOUNDS = np.array([0.125, 0.25, 0.375, 0.5, 0.625, 0.75, 0.85, 0.92, 0.96, 0.985])
 PRIOR = 400.0
 LEAST_GAIN, MOST_GAIN = 0.2, 5.0
+# How much more than it claims the model may be made to claim in the end, and the standard errors
+# beyond which it is.
+MOST_LIFT, SURELY = 1.5, 2.0
 # How often the model's power by frequency is matched to the scene's, and by how much at once.
 MATCHES = 2
 LEAST_MATCH, MOST_MATCH = 0.5, 4.0
@@ -180,7 +183,33 @@ def measured_risk(trials: list[Trial], k: int, run: Run) -> RiskTable:
             ratio = np.clip(ratio, LEAST_MATCH, MOST_MATCH)
             kept = (table.kept.reshape(N_RINGS, BINS) * ratio[:, None]).ravel()
             table = replace(table, kept=kept, dropped=table.dropped * ratio)
-    return table
+    return replace(table, **_lifted(trials, table, run))
+
+
+def _lifted(trials: list[Trial], table: RiskTable, run: Run) -> dict[str, np.ndarray]:
+    """Return factor and lost of a table that claims no less in all than Stein's identity has.
+
+    Floors, classes and matching have each lost a little of it by then. It is not trusted so far
+    where the noise is not white, or some of it was imputed.
+    """
+    if _unsure(trials[0]) > 0:
+        return {}
+    rows, count = np.diag(np.sqrt(table.gain)), sum(trial.residual[..., 0].size for trial in trials)
+    claim = sum(
+        float(variance_along(table.located(trial.views(table), trial.box, trial.smoothed.claim),
+                             trial.box, rows, rows, run).sum(dtype=np.float64))
+        for trial in trials
+    )  # fmt: skip
+    error = sum(float(trial.error.sum()) for trial in trials)
+    spread = SURELY * math.sqrt(2 * len(rows) * count)
+    actual = drawn(np.array(error), np.array(claim), np.array(spread))
+    lift = float(np.clip(actual / max(claim, 1e-12), 1.0, MOST_LIFT))
+    return {"factor": table.factor * lift, "lost": table.lost * lift}
+
+
+def _unsure(trial: Trial) -> float:
+    """Return the relative error of the noise, where it is not white, and where it was imputed."""
+    return COLOUR * bool(np.any(trial.plan.noise_power[0] != 1)) + IMPUTED * (1 - trial.share)
 
 
 def drawn(found: np.ndarray, towards: np.ndarray, error: np.ndarray) -> np.ndarray:
@@ -215,9 +244,7 @@ def _tables(trials: list[Trial], k: int) -> tuple[RiskTable, np.ndarray]:
     lowest = float(np.sqrt(2 / sum(trial.residual.size for trial in trials)))
     # Windows that look overlap about four times: their coefficients are not all independent.
     spread = np.sqrt(2 * k * 4 * rings_[2])
-    # An error of the noise counts in full: where it is not white, and where it was imputed.
-    unsure = COLOUR * np.any(trials[0].plan.noise_power[0] != 1) + IMPUTED * (1 - trials[0].share)
-    spread = np.hypot(spread, unsure * k * np.sqrt(rings_[2] * count))
+    spread = np.hypot(spread, _unsure(trials[0]) * k * np.sqrt(rings_[2] * count))
     by_ring = drawn(rings_[1], BIAS * rings_[0], spread)
     least = BIAS if trials[0].share < 1 else RESPONSE
     by_ring = np.maximum(by_ring, least * rings_[0]) / count
