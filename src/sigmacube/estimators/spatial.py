@@ -89,7 +89,9 @@ class SpatialEstimator:
         survey, arrays = scene.survey, {**scene.survey.learnt, "missing": np.array(True)}
         if not survey.model.is_diagonal and Completion.from_arrays(arrays) is None:
             shape = (*survey.shape[:2], len(survey.bands))
-            found = learn_completion(partial(_scaled, scene), shape, outliers=False, run=run)
+            found = learn_completion(
+                partial(_scaled, scene, arrays["stuck"]), shape, outliers=False, run=run
+            )
             arrays |= found.to_arrays()
         return arrays
 
