@@ -7,9 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy import ndimage
 
 import sigmacube as sc
 from sigmacube.check.verdict import Levels, predicted
+from sigmacube.core.spatial.subspace import faint_signal
 from sigmacube.core.whitening import Noise
 from sigmacube.noise import shared
 from sigmacube.noise.estimation import estimate_noise
@@ -193,3 +195,16 @@ def test_texture_is_doubted_only_where_shared_noise_has_room() -> None:
     noisy = texture + STD * rng.normal(size=texture.shape)
     assert not doubtful(noisy)
     assert doubtful(noisy + 2 * STD * rng.normal(size=(64, 60, 1)))
+
+
+def test_faint_signal_is_told_by_neighbours() -> None:
+    """Signal below the noise edge is found by what neighbours share, and white noise is not."""
+    rng = np.random.default_rng(5)
+    basis = np.linalg.qr(rng.standard_normal((80, 16)))[0]
+    field = ndimage.gaussian_filter(rng.standard_normal((96, 96, 16)), (2.0, 2.0, 0))
+    field /= field.std(axis=(0, 1))
+    strength = np.r_[np.linspace(3, 0.5, 8), np.full(8, 0.25)]
+    noise, known = rng.standard_normal((96, 96, 80)), basis[:, :8]
+    assert faint_signal([noise + (field[..., :8] * strength[:8]) @ known.T], known) == 0
+    found = faint_signal([noise + (field * strength) @ basis.T], known)
+    assert found == pytest.approx(8 * 0.25**2, rel=0.3)  # neighbours share .47 ± .06 of it

@@ -19,6 +19,8 @@ MOST_DIRECTIONS = 48
 FEWEST_DIRECTIONS = 4
 # The scatter of N(f) in units of its sampling error, above which noise is not taken for white.
 WHITE = 1.35
+# The correlation of neighbouring pixels below which it is taken for signal too faint to be seen.
+FAINT = 0.075
 # The least power of noise at any frequency, relative to the mean.
 LEAST_POWER = 1e-3
 
@@ -35,8 +37,8 @@ def noise_power(
     What lies outside the directions of the signal (P, k) is noise; the mean power of cosine
     coefficients over tiles and 48 directions at most is N(f). They are drawn at random: the weakest
     of the scene are the weakest because little of their noise happens to lie at the frequencies
-    that have most of it. Where the scatter of N is no more than sampling gives, noise is white and
-    N is one.
+    that have most of it. Where the scatter of N is no more than sampling gives, or neighbours are
+    hardly correlated, noise is white and N is one: what little they share is signal.
     """
     flat = tuple(np.ones(windows.side) for windows in sizes)
     free = shape[2] - signal.shape[1]
@@ -57,7 +59,24 @@ def noise_power(
         # No frequency is free of noise, though a small or flat scene may show none at some.
         power = np.maximum(power, LEAST_POWER)
         powers.append(power if number > 0 and scatter > WHITE else ones)
-    return tuple(powers)
+    return tuple(powers) if neighbour_correlation(powers[0]) > FAINT else flat
+
+
+def neighbour_correlation(power: np.ndarray) -> float:
+    """Return the correlation of neighbouring pixels of noise of some power over frequencies.
+
+    Examples
+    --------
+    >>> neighbour_correlation(np.ones((8, 6)))
+    0.0
+    """
+    lags = [
+        np.mean(np.moveaxis(power, axis, 0).T * np.cos(np.pi * np.arange(n) / n))
+        for axis, n in enumerate(power.shape)
+    ]
+    # A constant has cosines of mean 1/n; noise without correlation shows none.
+    lags = [lag - 1 / n for lag, n in zip(lags, power.shape, strict=True)]
+    return round(float(np.mean(lags) / power.mean()), 12) + 0.0
 
 
 def _power_in(

@@ -248,6 +248,9 @@ def _tables(trials: list[Trial], k: int) -> tuple[RiskTable, np.ndarray]:
     by_ring = drawn(rings_[1], BIAS * rings_[0], spread)
     least = BIAS if trials[0].share < 1 else RESPONSE
     by_ring = np.maximum(by_ring, least * rings_[0]) / count
+    # Windows see the edges of a scene, where errors are larger, less often than its middle.
+    seen = count * np.mean([t.response.sum(axis=2).mean() for t in trials]) / rings_[0].sum()
+    by_ring *= max(seen, 1.0)
     dropped = _pooled_dropped(beyond.reshape(2, LEVELS, N_RINGS), lowest)
     plain = np.zeros(0), np.ones(1), np.zeros(())
     return RiskTable(_pooled(kept, lowest), dropped, levels, np.ones(k), *plain), by_ring

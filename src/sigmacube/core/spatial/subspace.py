@@ -20,6 +20,7 @@ __all__ = [
     "SEGMENT",
     "blocks",
     "faint",
+    "faint_signal",
     "gram",
     "principal",
     "project",
@@ -43,6 +44,8 @@ WEAKEST = 8
 # The signal, over the least that can be seen, that surely would be; more where strengths keep to
 # the law: directions that are many and close hide some of each other.
 SURELY, EVEN = (1.0, 3.2), 0.15
+# The least that neighbouring pixels of faint signal are alike.
+LIKENESS = 0.25
 
 
 def blocks(shape: tuple[int, int]) -> list[Box]:
@@ -282,6 +285,46 @@ def lost_outside(y: np.ndarray, basis: np.ndarray, values: np.ndarray) -> tuple[
     power = n * np.square(mean - z @ basis.T).sum(axis=1)
     power -= (bands - k) * (1 - n * (np.square(z) @ (1 / values)))
     return float(power.mean() / n), math.sqrt(2 * (bands - k) / count) / n
+
+
+def faint_signal(patches: list[np.ndarray], basis: np.ndarray) -> float:
+    """Return the signal per pixel outside B of unit-noise patches, by what neighbours share of it.
+
+    Noise that is white in space is not shared by neighbouring pixels, whatever its level; signal
+    is, and signal too faint to be seen about as much as the weakest that is. There is none where
+    neighbours share less than two standard errors.
+    """
+    bands, k = basis.shape
+    pixels = sum(y.shape[0] * y.shape[1] for y in patches)
+    weakest = slice(-max(2, min(8, k // 5)), None)
+    outside, weak = np.zeros(2), np.zeros(2)
+    for y in patches:
+        rows, cols = y.shape[:2]
+        centred = _without_lines(y)
+        inside = _shared(centred @ basis)
+        beyond = _shared(centred).sum(axis=1) - inside.sum(axis=1)
+        # What taking out means of lines makes of white noise: neighbours share less than nothing.
+        left = (1 - 1 / rows) * (1 - 1 / cols)
+        less = ((1 - 1 / cols) / rows + (1 - 1 / rows) / cols) / 2
+        noise = np.array([-less, left])
+        outside += rows * cols / pixels * (beyond - noise * beyond[1] / left)
+        weak += rows * cols / pixels * (inside[:, weakest] - noise[:, None]).sum(axis=1)
+    likeness = np.clip(weak[0] / max(weak[1], 1e-12), LIKENESS, 1.0)
+    surely = outside[0] - 4 * (bands - k) / (2 * pixels) / max(outside[0], 1e-12)
+    return max(float(surely / likeness), 0.0)
+
+
+def _without_lines(image: np.ndarray) -> np.ndarray:
+    """Return an image without the means of its rows and columns: offsets of lines are no signal."""
+    return np.asarray(image - image.mean(axis=0) - image.mean(axis=1, keepdims=True)
+                      + image.mean(axis=(0, 1)))  # fmt: skip
+
+
+def _shared(image: np.ndarray) -> np.ndarray:
+    """Return (2, bands) mean product of neighbouring pixels, and mean square."""
+    pairs = [(image[1:], image[:-1]), (image[:, 1:], image[:, :-1])]
+    shared = [np.einsum("yxp,yxp->p", a, b) / max(a[..., 0].size, 1) for a, b in pairs]
+    return np.array([np.mean(shared, axis=0), np.square(image).mean(axis=(0, 1))])
 
 
 def project(values: np.ndarray, matrix: np.ndarray, left: int) -> np.ndarray:

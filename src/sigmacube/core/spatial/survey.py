@@ -20,7 +20,15 @@ from sigmacube.core.spatial.risk import (
     try_patch,
 )
 from sigmacube.core.spatial.smoothing import Plan, Run, Smoothed
-from sigmacube.core.spatial.subspace import gram, lost_outside, principal, rare, strengths, strong
+from sigmacube.core.spatial.subspace import (
+    faint_signal,
+    gram,
+    lost_outside,
+    principal,
+    rare,
+    strengths,
+    strong,
+)
 from sigmacube.core.spatial.views import RiskTable
 
 __all__ = ["SpatialModel", "survey"]
@@ -194,7 +202,13 @@ def _measured(
     trials = _trials(block, boxes, model, noise, run, share)
     strength, powers = model.strength, model.noise_power
     if all(np.all(power == 1) for power in powers):
-        strength = strength * _lost(block, boxes, model.basis, strength, total, trials)
+        smooth = _smooth(block, boxes, model.basis, total)
+        shared = faint_signal([block(*box.slices)[0] for box in boxes], model.basis)
+        bands, k = model.basis.shape
+        faint = max(shared / max(share, 0.5) ** 2 - smooth, 0.0) / max(bands - k, 1)
+        model = replace(model, faint=max(model.faint, faint))
+        claim = np.mean([np.mean(t.smoothed.estimate**2 @ strength) for t in trials])
+        strength = strength * (1 + smooth / max(claim * (bands - k), 1e-12))
     risk = measured_risk(trials, model.basis.shape[1], run)
     whole = None
     if not model.missing and trials[0].box.shape == model.shape[:2]:
@@ -244,22 +258,12 @@ def _completed(
     return imputed(block, directions, power), total, directions
 
 
-def _lost(
-    block: Block,
-    boxes: list[Box],
-    basis: np.ndarray,
-    strength: np.ndarray,
-    total: np.ndarray,
-    trials: list[Trial],
-) -> float:
-    """Return the factor on the error outside B by signal that is there, as it can be told."""
+def _smooth(block: Block, boxes: list[Box], basis: np.ndarray, total: np.ndarray) -> float:
+    """Return the signal per pixel outside B that is smooth in space, as far as it can be told."""
     values = np.maximum(np.einsum("pk,pq,qk->k", basis, total, basis), 1e-12)
     found = [lost_outside(block(*box.slices)[0], basis, values) for box in boxes]
     lost, error = np.mean(found, axis=0) * (1, 1 / np.sqrt(len(found)))
-    claimed = np.mean([np.mean(t.smoothed.estimate**2 @ strength) for t in trials])
-    claimed *= basis.shape[0] - basis.shape[1]
-    surely = float(drawn(lost, np.zeros(()), error))
-    return 1 + max(surely, 0.0) / max(claimed, 1e-12)
+    return max(float(drawn(lost, np.zeros(()), error)), 0.0)
 
 
 def patches(shape: tuple[int, int], missing: bool = False) -> list[Box]:
