@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -62,8 +62,11 @@ class LowRankEstimator:
         return {} if found is None else {"correlation": found}
 
     def learn_gaps(self, scene: Scene, run: ParallelMap) -> Mapping[str, np.ndarray]:
-        """Return what was learnt: a few missing elements change nothing of it."""
-        return scene.survey.learnt
+        """Return what was learnt, learnt again: windows in memory know of the gaps as well."""
+        if not scene.survey.learnt:
+            return {}
+        anew = replace(scene, survey=replace(scene.survey, learnt={}))
+        return self.learn(anew, run, whole=False)
 
     def threads(self, shape: tuple[int, int, int]) -> int | None:
         """Return how many threads pay for a cube; None for one per processor."""
