@@ -21,6 +21,11 @@ GOOD_TRUTH = 0.93
 # Where bands share noise, hidden elements share it with the estimate: more may lie inside, at 95
 # and at 50 %, than σ deserves.
 TOLERATED = (0.985, 0.6)
+# Errors of hidden elements over what is claimed below which the noise is not known well enough,
+# their coverage at 50 % where many lie far outside the noise, and the correlation of neighbours in
+# what was removed that only noise kept as signal leaves; chosen while looking at
+# benchmarks/honesty.py.
+CLOSE, TAILED, ROUGH = 0.955, 0.54, -0.01
 # Scatter of the noise between bands, or classes of brightness, over the assumed and beyond
 # sampling, from which on single bands or pixels are off whatever the mean is: 95 % intervals of one
 # that is so much off hold .91; and from which on it is told.
@@ -258,15 +263,26 @@ def _level(facts: Mapping[str, Any]) -> list[Fault]:
     at_95, at_50 = facts["coverage"][0.95], facts["coverage"][0.5]
     estimated = facts["noise_source"] != "given"
     step = "" if estimated else "Leave the noise to be estimated (noise=None)"
-    high_95, high_50 = TOLERATED if facts["known"].get("correlated") else (GOOD_95[1], GOOD_50[1])
-    factor = max(facts["factor"], 1e-12)
+    known, factor = facts["known"], max(facts["factor"], 1e-12)
+    high_95, high_50 = TOLERATED if known.get("correlated") else (GOOD_95[1], GOOD_50[1])
+    high_50 = min(high_50, TAILED) if known.get("wild_aside") else high_50
     return _of(
         (at_95 < GOOD_95[0], f"σ is too small by a factor {factor:.2g}", step),
         (at_95 > high_95, f"σ is too large by a factor {1 / factor:.2g}", step),
         (
             not GOOD_50[0] <= at_50 <= high_50,
             f"but 50 % intervals cover {100 * at_50:.0f} %, errors are not Gaussian",
-            "" if facts["known"].get("solver") == "robust" else "Use solver='robust'",
+            ""
+            if known.get("solver") == "robust" or known.get("wild_aside")
+            else "Use solver='robust'",
+        ),
+        (
+            known.get("prior") == "spatial"
+            and factor < CLOSE
+            and at_95 - 2 * facts["coverage_error"][0.95] > 0.95,
+            f"but hidden elements lie closer than σ has it (by a factor {factor:.2f}), so the "
+            "noise is not known well enough",
+            "Give the noise where it is known",
         ),
     )
 
@@ -280,6 +296,12 @@ def _doubts(facts: Mapping[str, Any]) -> list[Fault]:
             "but signal was removed with the noise (what was removed is smooth in space, lag-1 "
             f"{facts['removed_lag1']:+.3f}): the truth is held by about {100 * at_95:.0f} % only",
             "Use prior='spatial'" if known.get("prior") is None else "",
+        ),
+        (
+            facts["removed_lag1"] < min(ROUGH, -SIGNIFICANT * facts["chance_lag"]),
+            "but noise was kept as signal: what was removed is rougher in space than noise (lag-1 "
+            f"{facts['removed_lag1']:+.3f})",
+            "Give the noise where it is known, with its covariance between bands",
         ),
         (
             known.get("shared_doubtful"),
