@@ -298,9 +298,13 @@ def _spread(block: Block, chosen: list[Box]) -> np.ndarray:
         y = y if kept is None else np.where(kept, y, np.nan)
         flat = y.reshape(-1, y.shape[2])
         flat = flat[:: max(len(flat) // LOOKED_AT, 1)]
-        found.append(np.nanquantile(flat, (0.25, 0.75), axis=0))
-    low, high = np.nanmin(found, axis=0)[0], np.nanmax(found, axis=0)[1]
-    return np.nan_to_num(high - low)
+        seen = ~np.isnan(flat).all(axis=0)
+        ends = np.stack([np.full(len(seen), np.inf), np.full(len(seen), -np.inf)])
+        if seen.any():
+            ends[:, seen] = np.nanquantile(flat[:, seen], (0.25, 0.75), axis=0)
+        found.append(ends)
+    low, high = np.min(found, axis=0)[0], np.max(found, axis=0)[1]
+    return np.where(low <= high, high - low, 0.0)
 
 
 def _chosen(shape: tuple[int, int, int]) -> list[Box]:

@@ -15,6 +15,7 @@ from sigmacube.core.spatial.risk import (
     Trial,
     drawn,
     hole_factor,
+    less_doubt,
     measured_risk,
     ordinary,
     try_patch,
@@ -210,6 +211,8 @@ def _measured(
         claim = np.mean([np.mean(t.smoothed.estimate**2 @ strength) for t in trials])
         strength = strength * (1 + smooth / max(claim * (bands - k), 1e-12))
     risk = measured_risk(trials, model.basis.shape[1], run)
+    scale = ordinary(trials, risk)
+    risk = less_doubt(trials, risk, scale[0])
     whole = None
     if not model.missing and trials[0].box.shape == model.shape[:2]:
         whole = Whole(trials[0].z, trials[0].smoothed)
@@ -217,7 +220,7 @@ def _measured(
         model,
         strength=strength * (LOWEST * powers[0].flat[0] if np.any(powers[0] != 1) else 1.0),
         risk=risk,
-        residual_scale=ordinary(trials, risk),
+        residual_scale=scale,
         hole_factor=hole_factor(trials[0], risk, noise, run) if model.missing else 1.0,
         whole=whole,
     )

@@ -98,9 +98,10 @@ class LowRank:
         vector = patch.mean(axis=0)
         if not np.any(vector):
             vector = np.ones_like(vector)
-        for _ in range(POWER_STEPS):
-            vector = (patch @ vector) @ patch
-            vector = vector / max(float(np.linalg.norm(vector)), 1e-30)
+        with np.errstate(invalid="ignore"):  # small products of BLAS raise it for what they pad
+            for _ in range(POWER_STEPS):
+                vector = (patch @ vector) @ patch
+                vector = vector / max(float(np.linalg.norm(vector)), 1e-30)
         right = vector[:, None]
         return cls(patch @ right, right)
 
