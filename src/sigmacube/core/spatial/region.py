@@ -21,15 +21,10 @@ from sigmacube.core.spatial.missing import (
 from sigmacube.core.spatial.smoothing import Plan, Run, Smoothed, second_round
 from sigmacube.core.spatial.subspace import project
 from sigmacube.core.spatial.survey import SpatialModel
-from sigmacube.core.spatial.unexplained import doubt, given_back, isolated, lines
+from sigmacube.core.spatial.unexplained import alone, doubt, given_back, lines
 from sigmacube.core.spatial.views import View, claimed, look, scaled, variance_along
 
 __all__ = ["SpatialPart", "smooth_region"]
-
-# Leverage from which a pixel has made the directions it is on: they hold its own noise.
-ALONE = 0.15
-# Share of its own noise that a pixel has that differs from all around it.
-OWN = 0.25
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,9 +101,8 @@ def smooth_region(
     if not uncertainty:
         return SpatialPart(_bands(smoothed.estimate[inside], model, core), None, *windows, [], None)
     views = _views(model, plan, smoothed, data, wide, core)
-    alone = np.where(isolated(smoothed.estimate), OWN, 0.0)[inside]
-    alone = np.maximum(alone, smoothed.leverage[inside] - ALONE)
-    return _finish(block, model, core, data, smoothed.estimate[inside], alone, views, windows, run)
+    own = alone(smoothed.estimate, smoothed.leverage)[inside]
+    return _finish(block, model, core, data, smoothed.estimate[inside], own, views, windows, run)
 
 
 def _finish(
@@ -117,7 +111,7 @@ def _finish(
     core: Box,
     data: _Data,
     coefficients: np.ndarray,
-    alone: np.ndarray,
+    own: np.ndarray,
     views: list[View],
     windows: tuple[tuple[np.ndarray, ...], tuple[np.ndarray, ...]],
     run: Run,
@@ -134,7 +128,7 @@ def _finish(
     loading = (coefficients * np.sqrt(model.strength)) * np.sqrt(1 - f_out)[..., None]
     alien = f_out + model.faint * (1 - f_out)
     beyond = np.einsum("yxk,yxk->yx", loading, loading) + alien
-    own, share = np.minimum(f_in + doubted + alone * (1 - f_in), 1), model.band_share
+    own, share = np.minimum(f_in + doubted + own * (1 - f_in), 1), model.band_share
     seen = basis * np.sqrt(gain)
     variance = variance_along(views, core, seen, seen, run, [(own, share), (beyond, 1 - share)])
     np.maximum(variance, np.float32(1e-12), out=variance)

@@ -21,7 +21,7 @@ from sigmacube.core.spatial.missing import hidden_lines, less_seen
 from sigmacube.core.spatial.smoothing import Plan, Run, Smoothed, both_rounds
 from sigmacube.core.spatial.subspace import project as project_bands
 from sigmacube.core.spatial.transform import N_RINGS, forward, inverse, rings
-from sigmacube.core.spatial.unexplained import doubt, given_back, normal_score, scale_of
+from sigmacube.core.spatial.unexplained import alone, doubt, given_back, normal_score, scale_of
 from sigmacube.core.spatial.views import (
     RiskTable,
     View,
@@ -32,7 +32,7 @@ from sigmacube.core.spatial.views import (
     viewing,
 )
 
-__all__ = ["Trial", "hole_factor", "less_doubt", "measured_risk", "ordinary", "try_patch"]
+__all__ = ["Trial", "hole_factor", "less_own", "measured_risk", "ordinary", "try_patch"]
 
 STEP = 0.1
 LEVELS = 4
@@ -43,8 +43,8 @@ LEAST_GAIN, MOST_GAIN = 0.2, 5.0
 # How much more than it claims the model may be made to claim in the end, and the standard errors
 # beyond which it is.
 MOST_LIFT, SURELY = 1.5, 2.0
-# The share of it that single pixels may have by their own doubt.
-MOST_DOUBT = 0.5
+# The share of it that single pixels may have by themselves.
+MOST_OWN = 0.5
 # How often the model's power by frequency is matched to the scene's, and by how much at once.
 MATCHES = 2
 LEAST_MATCH, MOST_MATCH = 0.5, 4.0
@@ -357,23 +357,25 @@ def ordinary(trials: list[Trial], table: RiskTable) -> np.ndarray:
     return np.array([scale_of(np.concatenate(scores)) for scores in (inside, outside)])
 
 
-def less_doubt(trials: list[Trial], table: RiskTable, scale: np.ndarray) -> RiskTable:
-    """Return the table without the error that single pixels are doubted for by their residual.
+def less_own(trials: list[Trial], table: RiskTable, scale: np.ndarray) -> RiskTable:
+    """Return the table without the error that single pixels have by themselves.
 
-    It is part of what the identity has, and is claimed where it is. Where elements are missing the
-    identity is known too badly to take anything off.
+    For their residual, or for what they alone made: it is part of what the identity has, and is
+    claimed where it is. Where elements are missing the identity is known too badly to take anything
+    off.
     """
     if trials[0].share < 1:
         return table
-    doubted = error = 0.0
+    own = error = 0.0
     for trial in trials:
-        each = table.pixel_error(trial.smoothed.claim)
+        each, k = table.pixel_error(trial.smoothed.claim), trial.residual.shape[2]
         square = np.sum(trial.residual**2, axis=2)
-        freedom = np.maximum(trial.residual.shape[2] - each, 0.5)
+        freedom = np.maximum(k - each, 0.5)
         given, _ = given_back(square, freedom, scale, shrink=False)
-        doubted += float(np.sum(doubt(square, freedom, scale) * (1 - given)))
+        made = k * alone(trial.smoothed.estimate, trial.smoothed.leverage)
+        own += float(np.sum((doubt(square, freedom, scale) + made) * (1 - given)))
         error += float(np.sum(each))
-    share = 1 - min(doubted / max(error, 1e-12), MOST_DOUBT)
+    share = 1 - min(own / max(error, 1e-12), MOST_OWN)
     return replace(table, factor=share * table.factor, lost=share * table.lost)
 
 

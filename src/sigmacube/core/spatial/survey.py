@@ -15,7 +15,7 @@ from sigmacube.core.spatial.risk import (
     Trial,
     drawn,
     hole_factor,
-    less_doubt,
+    less_own,
     measured_risk,
     ordinary,
     try_patch,
@@ -212,7 +212,7 @@ def _measured(
         strength = strength * (1 + smooth / max(claim * (bands - k), 1e-12))
     risk = measured_risk(trials, model.basis.shape[1], run)
     scale = ordinary(trials, risk)
-    risk = less_doubt(trials, risk, scale[0])
+    risk = less_own(trials, risk, scale[0])
     whole = None
     if not model.missing and trials[0].box.shape == model.shape[:2]:
         whole = Whole(trials[0].z, trials[0].smoothed)

@@ -13,7 +13,7 @@ import math
 import numpy as np
 from scipy.special import ndtr
 
-__all__ = ["doubt", "given_back", "isolated", "lines", "normal_score", "scale_of"]
+__all__ = ["alone", "doubt", "given_back", "lines", "normal_score", "scale_of"]
 
 # Scores between which a pixel is given its residual back: from LOWEST in scenes with many foreign
 # pixels, from HIGHEST in scenes without; all of it one further up. From LISTED it is listed.
@@ -24,6 +24,10 @@ DOUBT = 1.0
 LINE_LIMIT = 5.5
 # A pixel is alone if it is so far from the mean of its neighbours, so many times as far as they.
 APART, CLOSER = 5.0, 1.5
+# Leverage from which a pixel has made the directions it is on: they hold its own noise. And the
+# share of its own noise that a pixel has that differs from all around it.
+LEVERAGE = 0.15
+OWN = 0.25
 LINE = 3
 
 
@@ -81,6 +85,11 @@ def doubt(square: np.ndarray, freedom: np.ndarray, scale: np.ndarray) -> np.ndar
     limit = scale[0] + scale[1] * (scale[2] - DOUBT)
     chance = freedom * np.maximum(1 - spread + limit * np.sqrt(spread), 0) ** 3
     return np.maximum(square - chance, 0)
+
+
+def alone(estimate: np.ndarray, leverage: np.ndarray) -> np.ndarray:
+    """Return (row, col) the share of its own noise that a pixel has, for what it alone made."""
+    return np.maximum(np.where(isolated(estimate), OWN, 0.0), leverage - LEVERAGE)
 
 
 def isolated(estimate: np.ndarray) -> np.ndarray:
