@@ -264,3 +264,19 @@ def test_files_know_what_was_left_out(noisy: np.ndarray, holes: np.ndarray, tmp_
     row, col, band = np.argwhere(holes)[40]
     one = again.functional_covariance([{(row, col, band): 1.0}])[0, 0]
     assert np.sqrt(one) == pytest.approx(result.std[row, col, band], rel=1e-3)
+
+
+@pytest.mark.statistical
+def test_most_elements_missing_at_random() -> None:
+    """Of 60 % missing elements none makes a direction up, and σ is that of what was observed."""
+    truth = sc.synthetic.smooth_fields((48, 44, 40), rng=5)
+    noisy = truth + np.random.default_rng(6).normal(scale=0.03, size=truth.shape)
+    gone = np.random.default_rng(7).random(truth.shape) < 0.6
+    result = sc.denoise(np.where(gone, np.nan, noisy), 0.03)
+    error = result.estimate - truth
+    whole = np.std(sc.denoise(noisy, 0.03).estimate - truth)
+    # A whole scene over the root of the share that is left, and what filling costs.
+    assert np.std(error) < 2 * whole / np.sqrt(0.4)
+    for where in (gone, ~gone):
+        assert 0.92 < np.mean(np.abs(error)[where] <= 1.96 * result.std[where]) < 0.98
+        assert np.mean(np.abs(error)[where] <= 0.98 * result.std[where]) < 0.9  # the control

@@ -214,6 +214,21 @@ class Completion:
         z[holes.where] = holes.solve(seen[holes.where], np.zeros_like(ridge), ridge)
         return self.mean + project(z, across, left)
 
+    def _drawn(self, y: np.ndarray, kept: np.ndarray, box: Box) -> np.ndarray:
+        """Return spectra as likely as not given the kept elements of each pixel, noise included.
+
+        A mean of what is likely would make directions that few pixels tell look better known than
+        they are; what they hold of noise would count as signal from then on.
+        """
+        rng = np.random.default_rng([13, box.top, box.left])
+        noise = rng.standard_normal(y.shape)
+        prior = 1 / np.maximum(self.power - 1, 0.1)
+        z = project(np.where(kept, y - self.mean + noise, 0.0), self.directions, box.left)
+        z += np.sqrt(prior) * rng.standard_normal(z.shape)
+        holes = find_holes(kept, self.directions)
+        z[holes.where] = holes.solve(z[holes.where], np.zeros_like(prior), prior)
+        return self.mean + project(z, np.ascontiguousarray(self.directions.T), box.left) + noise
+
 
 def learn_completion(
     block: Block,
@@ -298,7 +313,7 @@ def _spread(block: Block, chosen: list[Box]) -> np.ndarray:
         y = y if kept is None else np.where(kept, y, np.nan)
         flat = y.reshape(-1, y.shape[2])
         flat = flat[:: max(len(flat) // LOOKED_AT, 1)]
-        seen = ~np.isnan(flat).all(axis=0)
+        seen = np.asarray(~np.isnan(flat).all(axis=0))
         ends = np.stack([np.full(len(seen), np.inf), np.full(len(seen), -np.inf)])
         if seen.any():
             ends[:, seen] = np.nanquantile(flat[:, seen], (0.25, 0.75), axis=0)
@@ -386,9 +401,9 @@ def _look_again(
         own, whole = own | shared, np.where(shared, y, whole)
     out = np.mean((size > found.cut) & kept, axis=2).ravel()
     size = (size / found._misfit(size, kept))[kept].astype(np.float32)
-    noise = np.random.default_rng([13, box.top, box.left]).standard_normal(y.shape)
-    outside = noise - (noise @ found.directions) @ found.directions.T
-    flat = np.where(own, whole, whole + outside).reshape(-1, y.shape[2])
+    if not own.all():
+        whole = np.where(own, whole, found._drawn(whole, own, box))
+    flat = whole.reshape(-1, y.shape[2])
     return flat.T @ flat, flat.sum(axis=0), len(flat), size, far, out
 
 

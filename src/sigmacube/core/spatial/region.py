@@ -11,6 +11,7 @@ from sigmacube.core.spatial.fit import cut
 from sigmacube.core.spatial.geometry import Block, Box, covering_box, grow
 from sigmacube.core.spatial.holes import Holes, find_holes
 from sigmacube.core.spatial.missing import (
+    FEW,
     HALO,
     band_growth,
     filled,
@@ -134,7 +135,7 @@ def _finish(
     np.maximum(variance, np.float32(1e-12), out=variance)
     growth = None
     if data.holes is not None:
-        growth = np.maximum(band_growth(data.holes, basis, core.within(data.box)), 1)
+        growth = _growth(model, data.holes, core.within(data.box))
         variance *= growth
     restored = lines(y, estimate, kept)
     at = tuple(restored.T)
@@ -142,6 +143,14 @@ def _finish(
     errors = SpatialErrors(core, basis, gain, views, loading, own, alien, restored)
     listed = [(int(r) + core.top, int(c) + core.left) for r, c in np.argwhere(odd)]
     return SpatialPart(estimate, variance, *windows, listed, errors, growth)
+
+
+def _growth(model: SpatialModel, holes: Holes, core: tuple[slice, slice]) -> np.ndarray:
+    """Return (row, col, P) by how much the variance grows where some of a pixel is missing."""
+    growth = np.maximum(band_growth(holes, model.basis, core), 1)
+    partly = holes.where[core] & (holes.share[core] > FEW)
+    growth[partly] *= np.float32(model.gap_factor)
+    return growth
 
 
 def _give_back(

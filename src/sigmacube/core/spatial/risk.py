@@ -17,7 +17,6 @@ import numpy as np
 
 from sigmacube.core.spatial.fit import BINS, Fits, cut, project
 from sigmacube.core.spatial.geometry import Box
-from sigmacube.core.spatial.missing import hidden_lines, less_seen
 from sigmacube.core.spatial.smoothing import Plan, Run, Smoothed, both_rounds
 from sigmacube.core.spatial.subspace import project as project_bands
 from sigmacube.core.spatial.transform import N_RINGS, forward, inverse, rings
@@ -25,14 +24,13 @@ from sigmacube.core.spatial.unexplained import alone, doubt, given_back, normal_
 from sigmacube.core.spatial.views import (
     RiskTable,
     View,
-    claimed,
     error_sample,
     look,
     variance_along,
     viewing,
 )
 
-__all__ = ["Trial", "hole_factor", "less_own", "measured_risk", "ordinary", "try_patch"]
+__all__ = ["Trial", "capped", "less_own", "measured_risk", "ordinary", "try_patch"]
 
 STEP = 0.1
 LEVELS = 4
@@ -128,15 +126,20 @@ def try_patch(
     response = (again.estimate - smoothed.estimate) / STEP
     residual, probe = smoothed.estimate - z, probe * noise
     error = residual**2 + 2 * probe * response - noise
-    size = np.einsum("yxk,yxk->yx", response, response)
-    most = JUMP * np.median(size / smoothed.claim) * smoothed.claim
     fields = (residual, probe, response)
-    response = response * np.sqrt(np.minimum(most / np.maximum(size, 1e-30), 1))[..., None]
+    response = capped(response, smoothed.claim)
     windows = [fits for fits, _ in viewing(smoothed, plan)]
     parts = [_by_frequency(f, (*fields, response), noise, plan) for f in windows]
     square = response**2 * noise
     return Trial(plan, z, smoothed, residual, error, square, windows, parts, outside, y.shape[2],
                  share)  # fmt: skip
+
+
+def capped(response: np.ndarray, claim: np.ndarray) -> np.ndarray:
+    """Return the response (rows, cols, k) of pixels held to a multiple of what windows claim."""
+    size = np.einsum("yxk,yxk->yx", response, response)
+    most = JUMP * np.median(size / claim) * claim
+    return np.asarray(response * np.sqrt(np.minimum(most / np.maximum(size, 1e-30), 1))[..., None])
 
 
 def coloured(rng: np.random.Generator, shape: tuple[int, ...], plan: Plan) -> np.ndarray:
@@ -377,18 +380,3 @@ def less_own(trials: list[Trial], table: RiskTable, scale: np.ndarray) -> RiskTa
         error += float(np.sum(each))
     share = 1 - min(own / max(error, 1e-12), MOST_OWN)
     return replace(table, factor=share * table.factor, lost=share * table.lost)
-
-
-def hole_factor(trial: Trial, table: RiskTable, noise: np.ndarray, run: Run) -> float:
-    """Return how much larger errors of pixels that were not observed are than is claimed.
-
-    Some columns of a patch are hidden and filled; what was hidden is the estimate plus its error
-    plus noise.
-    """
-    z = trial.z
-    smoothed, share, where = hidden_lines(z, trial.plan, run)
-    views = table.located(look(smoothed, trial.box, trial.plan, table), trial.box, smoothed.claim)
-    views = less_seen(views, trial.box, share, 1.0)
-    claim = claimed(views, trial.box, table.gain)[where]
-    actual = np.sum((smoothed.estimate - z)[where] ** 2, axis=1) - noise.sum()
-    return float(np.clip(actual.sum() / max(claim.sum(), 1e-9), 1.0, 100.0))

@@ -8,13 +8,13 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 
 from sigmacube.core.rank import noise_edge
+from sigmacube.core.spatial.gap_errors import gap_factor, hole_factor, most_gaps
 from sigmacube.core.spatial.geometry import Block, Box, Windows, window_sizes
 from sigmacube.core.spatial.missing import imputed
 from sigmacube.core.spatial.noise_in_space import colour, coloured_edge, noise_power
 from sigmacube.core.spatial.risk import (
     Trial,
     drawn,
-    hole_factor,
     less_own,
     measured_risk,
     ordinary,
@@ -80,6 +80,8 @@ class SpatialModel:
     """Whether the scene has missing elements anywhere."""
     hole_factor: float
     """What the variance of a pixel that was not observed at all is multiplied by."""
+    gap_factor: float
+    """The same for pixels of which some was observed."""
     faint: float
     """Signal of a pixel along each direction outside B, too faint to be seen."""
     whole: Whole | None = None
@@ -118,6 +120,7 @@ class SpatialModel:
             risk=RiskTable(*(np.asarray(arrays[f"risk_{f.name}"]) for f in fields(RiskTable))),
             missing=bool(arrays["missing"]),
             hole_factor=float(arrays["hole_factor"]),
+            gap_factor=float(arrays["gap_factor"]),
             faint=float(arrays["faint"]),
             basis=np.asarray(arrays["basis"]),
             strength=np.asarray(arrays["strength"]),
@@ -162,7 +165,7 @@ def survey(
     """
     sizes = window_sizes(shape[:2], windows)
     total, count, share = gram(block, shape, run)
-    missing = share < 1 or count < shape[0] * shape[1]
+    missing, gappy = share < 1 or count < shape[0] * shape[1], block
     filling = strong(total, count) if directions is None else directions
     if missing:
         block, total, filling = _completed(block, shape, filling, total, count, run)
@@ -188,11 +191,22 @@ def survey(
         residual_scale=np.ones((2, 3)),
         missing=missing,
         hole_factor=1.0,
+        gap_factor=1.0,
         faint=unseen / max(shape[2] - basis.shape[1], 1),
     )
     if not (uncertainty or missing):  # gaps are filled by what signal turns out to have
         return model
-    return _measured(block, model, total, noise, run, share)
+    model = _measured(block, model, total, noise, run, share)
+    return _with_gaps(gappy, model, run) if missing else model
+
+
+def _with_gaps(block: Block, model: SpatialModel, run: Run) -> SpatialModel:
+    """Return the model with the size of errors where some of a pixel is missing."""
+    box = most_gaps(block, model.shape, run)
+    plan = Plan(window_sizes(box.shape, model.windows), model.noise_power, model.edges)
+    power = 1 / (model.strength * (model.shape[0] * model.shape[1]))
+    factor = gap_factor(*block(*box.slices), model.basis, power, plan, model.risk, run)
+    return replace(model, gap_factor=factor)
 
 
 def _measured(

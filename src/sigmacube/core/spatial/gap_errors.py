@@ -1,0 +1,109 @@
+"""How large errors are where values are missing: measured on gaps, real ones and made ones."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+
+from sigmacube.core.spatial.geometry import Block, Box
+from sigmacube.core.spatial.holes import find_holes
+from sigmacube.core.spatial.missing import (
+    FEW,
+    band_growth,
+    filled,
+    filling_boxes,
+    hidden_lines,
+    less_seen,
+)
+from sigmacube.core.spatial.risk import BIAS, STEP, Trial, capped
+from sigmacube.core.spatial.smoothing import Plan, Run, both_rounds
+from sigmacube.core.spatial.subspace import batches, blocks, project
+from sigmacube.core.spatial.views import RiskTable, claimed, look
+
+__all__ = ["gap_factor", "hole_factor", "most_gaps"]
+
+LOOKED_AT = 16
+# Pixels with gaps that a factor is measured on at least, and how far it may go. The response to
+# noise does not see what is made up in a hole: errors are less than claimed only where gaps are
+# scattered over most pixels.
+FEWEST = 50
+LEAST, MOST = 0.5, 10.0
+SCATTERED = 0.6
+
+
+def most_gaps(block: Block, shape: tuple[int, int, int], run: Run) -> Box:
+    """Return the block of the scene, of some, that has most pixels with gaps."""
+    every = blocks(shape[:2])
+    chosen = every[:: max(-(-len(every) // LOOKED_AT), 1)]
+    counts = [n for batch in batches(chosen) for n in run(partial(_gaps_in, block), batch)]
+    return chosen[int(np.argmax(counts))]
+
+
+def _gaps_in(block: Block, box: Box) -> int:
+    kept = block(*box.slices)[1]
+    return 0 if kept is None else int(np.count_nonzero(kept.any(axis=2) & ~kept.all(axis=2)))
+
+
+def gap_factor(
+    y: np.ndarray,
+    kept: np.ndarray | None,
+    basis: np.ndarray,
+    power: np.ndarray,
+    plan: Plan,
+    table: RiskTable,
+    run: Run,
+) -> float:
+    """Return how much larger errors of pixels with gaps are than is claimed, on a patch.
+
+    The patch is filled and smoothed with and without a little more noise on what was observed. What
+    was claimed is that of a whole pixel, times what `band_growth` makes of the noise that its kept
+    bands bring.
+
+    Parameters
+    ----------
+    y, kept
+        (rows, cols, P) of unit noise, zero where missing, and what is there.
+    power
+        (k,) of the scene along each direction.
+    """
+    if kept is None:
+        return 1.0
+    holes, box = find_holes(kept, basis), Box(0, y.shape[0], 0, y.shape[1])
+    where = holes.where & (holes.share > FEW)
+    if np.count_nonzero(where) < FEWEST:
+        return 1.0
+    probe = np.random.default_rng(17).standard_normal(y.shape)
+    boxes = filling_boxes(plan, box)
+    z, nearby = (
+        filled(project(np.where(kept, part, 0.0), basis, 0), holes, power, box, boxes, plan, run)
+        for part in (y, y + STEP * probe)
+    )
+    smoothed, again = both_rounds(z, nearby, box, plan, run)
+    response = capped((again.estimate - smoothed.estimate) / STEP, smoothed.claim)
+    seen = replace(table, lost=np.zeros(()))  # no response shows signal that no window sees
+    views = seen.located(look(smoothed, box, plan, table), box, smoothed.claim)
+    claim = claimed(less_seen(views, box, holes.share, 1.0), box, table.gain)
+    share = np.sum(basis**2, axis=1)
+    whole = slice(0, y.shape[0]), slice(0, y.shape[1])
+    claim = claim * (np.maximum(band_growth(holes, basis, whole), 1) @ share / share.sum())
+    actual = BIAS * np.square(response).sum(axis=2)[where].mean() + float(table.lost)
+    least = LEAST if where.mean() > SCATTERED else 1.0
+    claimed_ = float(claim[where].mean() + table.lost)
+    return float(np.clip(actual / max(claimed_, 1e-9), least, MOST))
+
+
+def hole_factor(trial: Trial, table: RiskTable, noise: np.ndarray, run: Run) -> float:
+    """Return how much larger errors of pixels that were not observed are than is claimed.
+
+    Some columns of a patch are hidden and filled; what was hidden is the estimate plus its error
+    plus noise.
+    """
+    z = trial.z
+    smoothed, share, where = hidden_lines(z, trial.plan, run)
+    views = table.located(look(smoothed, trial.box, trial.plan, table), trial.box, smoothed.claim)
+    views = less_seen(views, trial.box, share, 1.0)
+    claim = claimed(views, trial.box, table.gain)[where]
+    actual = np.sum((smoothed.estimate - z)[where] ** 2, axis=1) - noise.sum()
+    return float(np.clip(actual.sum() / max(claim.sum(), 1e-9), 1.0, 100.0))
