@@ -29,7 +29,9 @@ from sigmacube.core.spatial.subspace import (
     rare,
     strengths,
     strong,
+    tiles,
 )
+from sigmacube.core.spatial.transform import forward
 from sigmacube.core.spatial.views import RiskTable
 
 __all__ = ["SpatialModel", "survey"]
@@ -40,9 +42,9 @@ PATCHES = 4
 WHOLE = 22_000
 # The largest singular values of coloured noise are not only larger, they scatter more.
 WIDER = 1.3
-# Directions err by the noise at the signal's own, lowest frequencies, over what N shows of it: most
-# of that lies in directions that are taken for signal.
-LOWEST = 1.4
+# Directions err by the noise at the signal's own frequencies, over what N shows of it: some of the
+# lowest lies in directions that are taken for signal.
+LOWEST = 1.2
 GOLDEN = 0.6180339887498949
 
 
@@ -232,12 +234,30 @@ def _measured(
         whole = Whole(trials[0].z, trials[0].smoothed)
     return replace(
         model,
-        strength=strength * (LOWEST * powers[0].flat[0] if np.any(powers[0] != 1) else 1.0),
+        strength=strength * _met(trials, powers[0]),
         risk=risk,
         residual_scale=scale,
         hole_factor=hole_factor(trials[0], risk, noise, run) if model.missing else 1.0,
         whole=whole,
     )
+
+
+def _met(trials: list[Trial], power: np.ndarray) -> np.ndarray:
+    """Return (k,) the power of the noise at the frequencies of the signal along each direction.
+
+    Directions err by the noise that lies where the signal does in space, and nowhere else.
+    """
+    total = np.zeros(trials[0].z.shape[2])
+    if np.all(power == 1):
+        return np.ones_like(total)
+    seen = np.zeros_like(total)
+    for trial in trials:
+        flat = tiles(trial.smoothed.estimate, power.shape)
+        images = flat.transpose(0, 2, 1).reshape(len(flat), -1, *power.shape)
+        signal = np.square(forward(np.ascontiguousarray(images))).sum(axis=0, dtype=np.float64)
+        total += signal.sum(axis=(1, 2))
+        seen += (signal * power).sum(axis=(1, 2))
+    return np.asarray(LOWEST * seen / np.maximum(total, 1e-12))
 
 
 def _above(
