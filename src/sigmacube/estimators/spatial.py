@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from sigmacube.core.errors_in_units import ErrorsInUnits
-from sigmacube.core.parallel import ParallelMap, in_turn
+from sigmacube.core.parallel import ParallelMap, in_turn, strips
 from sigmacube.core.progress import Progress
 from sigmacube.core.spatial import Block, SpatialModel, SpatialPart, Whole, smooth_region
 from sigmacube.core.spatial import survey as survey_subspace
@@ -28,6 +28,8 @@ from sigmacube.survey import APART, AROUND, Scene, SceneBlock, Survey
 SIZES = ((1.0, APART), (0.5, 1.0), (0.25, 0.5))
 # Maps over windows and rows that a region takes: fits, two averages, variance.
 ROUNDS = 4
+# Rows of a scene in memory that are made ready at a time.
+STRIP = 16
 
 
 @dataclass(frozen=True)
@@ -70,12 +72,12 @@ class SpatialEstimator:
         if aside or scene.survey.incomplete or bounds is not None:
             scaled: Block = partial(_scaled, scene, stuck)
             if whole:
-                scaled = _held(*scaled(slice(0, shape[0]), slice(0, shape[1])))
+                scaled = _held(scaled, shape, run)
             completion = learn_completion(scaled, shape, outliers=aside, run=run, bounds=bounds)
             strong = completion.strong(None if noise.is_diagonal else _mixing(noise))
         block: Block = partial(_white, scene, completion, stuck)
         if whole:
-            block = _held(*block(slice(0, shape[0]), slice(0, shape[1])))
+            block = _held(block, shape, run)
         model = survey_subspace(
             block, shape, windows=self.windows, run=run, directions=strong,
             uncertainty=self.settings.uncertainty,
@@ -241,9 +243,22 @@ def _white(
     return np.where(kept, whole / completion.scale, 0.0), None if kept.all() else kept
 
 
-def _held(values: np.ndarray, there: np.ndarray | None) -> Block:
-    """Return blocks of a scene that is held in memory."""
-    return lambda rows, cols: (values[rows, cols], None if there is None else there[rows, cols])
+def _held(block: Block, shape: tuple[int, int, int], run: ParallelMap) -> Block:
+    """Return blocks of a scene that is held in memory, read strip by strip."""
+    values = np.empty(shape)
+
+    def fill(rows: slice) -> np.ndarray | None:
+        values[rows], there = block(rows, slice(0, shape[1]))
+        return there
+
+    parts = strips(0, shape[0], STRIP)
+    kept = run(fill, parts)
+    if all(part is None for part in kept):
+        return lambda rows, cols: (values[rows, cols], None)
+    there = np.ones(shape, dtype=bool)
+    for rows, part in zip(parts, kept, strict=True):
+        there[rows] = True if part is None else part
+    return lambda rows, cols: (values[rows, cols], there[rows, cols])
 
 
 def _mixing(noise: Noise) -> np.ndarray:

@@ -163,20 +163,20 @@ def survey(
     sizes = window_sizes(shape[:2], windows)
     total, count, share = gram(block, shape, run)
     missing = share < 1 or count < shape[0] * shape[1]
-    filling = strong(total, count) if directions is None else directions
     if missing:
+        filling = strong(total, count) if directions is None else directions
         block, total, filling = _completed(block, shape, filling, total, count, run)
-    basis = rare(block, shape, principal(total, count), run)
+    basis = rare(block, shape, principal(total, count), run, imputed=missing)
     powers = tuple(np.ones(w.side) for w in sizes)
     if not white_in_space:
         powers = noise_power(block, shape, basis, sizes, run)
     if np.any(powers[0] != 1):
-        basis = _above(block, shape, total, count, powers[0], run)
+        basis = _above(block, shape, total, count, powers[0], run, missing)
     basis, strength, noise, unseen = strengths(basis, total, count, missing)
     if missing:
         seen = np.sum((filling.T @ basis) ** 2, axis=0)
         noise = noise * (1 + (1 / max(share, 0.5) - 1) * seen)
-    edges = np.array([coloured_edge(power, basis.shape[1]) for power in powers])
+    edges = np.array([coloured_edge(power, basis.shape[1], run) for power in powers])
     model = SpatialModel(
         shape=shape,
         windows=windows,
@@ -203,8 +203,8 @@ def _measured(
     trials = _trials(block, boxes, model, noise, run, share)
     strength, powers = model.strength, model.noise_power
     if all(np.all(power == 1) for power in powers):
-        smooth = _smooth(block, boxes, model.basis, total)
-        shared = faint_signal([block(*box.slices)[0] for box in boxes], model.basis)
+        smooth = _smooth(block, boxes, model.basis, total, run)
+        shared = faint_signal([block(*box.slices)[0] for box in boxes], model.basis, run)
         bands, k = model.basis.shape
         faint = max(shared / max(share, 0.5) ** 2 - smooth, 0.0) / max(bands - k, 1)
         model = replace(model, faint=max(model.faint, faint))
@@ -233,11 +233,12 @@ def _above(
     count: float,
     power: np.ndarray,
     run: Run,
+    imputed: bool,
 ) -> np.ndarray:
     """Return the directions (P, k) above the edge of noise of some power over frequencies."""
-    rise = coloured_edge(power, shape[2]) / noise_edge(power.size, shape[2])
+    rise = coloured_edge(power, shape[2], run) / noise_edge(power.size, shape[2])
     basis = principal(total, count, colour(power))
-    return rare(block, shape, basis, run, 1 + WIDER * (rise - 1))
+    return rare(block, shape, basis, run, 1 + WIDER * (rise - 1), imputed=imputed)
 
 
 def _completed(
@@ -261,10 +262,12 @@ def _completed(
     return imputed(block, directions, power), total, directions
 
 
-def _smooth(block: Block, boxes: list[Box], basis: np.ndarray, total: np.ndarray) -> float:
+def _smooth(
+    block: Block, boxes: list[Box], basis: np.ndarray, total: np.ndarray, run: Run
+) -> float:
     """Return the signal per pixel outside B that is smooth in space, as far as it can be told."""
     values = np.maximum(np.einsum("pk,pq,qk->k", basis, total, basis), 1e-12)
-    found = [lost_outside(block(*box.slices)[0], basis, values) for box in boxes]
+    found = [lost_outside(block(*box.slices)[0], basis, values, run) for box in boxes]
     lost, error = np.mean(found, axis=0) * (1, 1 / np.sqrt(len(found)))
     return max(float(drawn(lost, np.zeros(()), error)), 0.0)
 
