@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from sigmacube.core.parallel import in_turn
 from sigmacube.core.spatial.errors import SpatialErrors
 from sigmacube.core.spatial.fit import cut
 from sigmacube.core.spatial.geometry import Block, Box, covering_box, grow
@@ -22,7 +23,7 @@ from sigmacube.core.spatial.smoothing import Plan, Run, Smoothed, second_round
 from sigmacube.core.spatial.subspace import project
 from sigmacube.core.spatial.survey import SpatialModel
 from sigmacube.core.spatial.unexplained import doubt, given_back, isolated, lines
-from sigmacube.core.spatial.views import View, claimed, look, scaled, variance_along
+from sigmacube.core.spatial.views import View, claimed, look, scaled, sights, variance_along
 
 __all__ = ["SpatialPart", "smooth_region"]
 
@@ -104,8 +105,9 @@ def smooth_region(
     windows = _windows(smoothed, data, model)
     inside = core.within(wide)
     if not uncertainty:
-        return SpatialPart(_bands(smoothed.estimate[inside], model, core), None, *windows, [], None)
-    views = _views(model, plan, smoothed, data, wide, core)
+        estimate = _bands(smoothed.estimate[inside], model, core, run)
+        return SpatialPart(estimate, None, *windows, [], None)
+    views = _views(model, plan, smoothed, data, wide, core, run)
     alone = np.where(isolated(smoothed.estimate), OWN, 0.0)[inside]
     alone = np.maximum(alone, smoothed.leverage[inside] - ALONE)
     return _finish(block, model, core, data, smoothed.estimate[inside], alone, views, windows, run)
@@ -126,10 +128,10 @@ def _finish(
     basis, gain = model.basis, model.risk.gain
     z = data.z[core.within(data.box)]
     y, kept = _read(block, core)
-    f_in, f_out, doubted, odd = _shares(model, core, views, z - coefficients, data, kept)
+    f_in, f_out, doubted, odd = _shares(model, core, views, z - coefficients, data, kept, run)
     views = scaled(views, core, 1 - f_in)
     coefficients = coefficients + f_in[..., None] * (z - coefficients)
-    estimate = _bands(coefficients, model, core)
+    estimate = _bands(coefficients, model, core, run)
     _give_back(estimate, f_out, y, kept, z, basis)
     loading = (coefficients * np.sqrt(model.strength)) * np.sqrt(1 - f_out)[..., None]
     alien = f_out + model.faint * (1 - f_out)
@@ -173,10 +175,11 @@ def _shares(
     inside: np.ndarray,
     data: _Data,
     kept: np.ndarray | None,
+    run: Run,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Return shares of the residual inside and outside B to give back, doubt, and who is listed."""
     bands, k = model.basis.shape
-    claim = claimed(views, core, model.risk.gain)
+    claim = claimed(views, core, model.risk.gain, run)
     seen = np.ones(core.shape) if kept is None else kept.mean(axis=2)
     freedom = np.maximum(k * filled_power(seen) - claim, 0.5)
     scale, square = model.residual_scale[0], np.sum(inside**2, axis=2)
@@ -194,10 +197,19 @@ def _shares(
 
 
 def _views(
-    model: SpatialModel, plan: Plan, smoothed: Smoothed, data: _Data, wide: Box, core: Box
+    model: SpatialModel,
+    plan: Plan,
+    smoothed: Smoothed,
+    data: _Data,
+    wide: Box,
+    core: Box,
+    run: Run,
 ) -> list[View]:
     """Return the views of a region, scaled by what windows claim and by what is missing."""
-    views = model.risk.located(look(smoothed, wide, plan, model.risk), wide, smoothed.claim)
+    whole = model.whole
+    seen = sights(smoothed, wide, plan) if whole is None or whole.smoothed is not smoothed else (
+        whole.sights)  # fmt: skip
+    views = model.risk.located(look(seen, plan, model.risk, run), wide, smoothed.claim, run)
     inside = np.zeros(wide.shape)
     inside[core.within(wide)] = 1.0
     views = scaled(views, wide, inside)
@@ -212,7 +224,7 @@ def _coefficients(block: Block, model: SpatialModel, plan: Plan, wide: Box, run:
     boxes = filling_boxes(plan, need) if model.missing else [need]
     outer = grow(boxes[-1], HALO, model.shape[:2]) if model.missing else need
     y, kept = _read(block, outer)
-    seen = project(y, model.basis, outer.left)
+    seen = project(y, model.basis, outer.left, run)
     inner = need.within(outer)
     if kept is None:
         z = np.ascontiguousarray(seen[inner])
@@ -247,9 +259,11 @@ def _read(block: Block, box: Box) -> tuple[np.ndarray, np.ndarray | None]:
     return y, None if kept is None or kept.all() else kept
 
 
-def _bands(coefficients: np.ndarray, model: SpatialModel, box: Box) -> np.ndarray:
+def _bands(
+    coefficients: np.ndarray, model: SpatialModel, box: Box, run: Run = in_turn
+) -> np.ndarray:
     """Return ẑ Bᵀ (row, col, P), in products of one shape."""
-    return project(coefficients, np.ascontiguousarray(model.basis.T), box.left)
+    return project(coefficients, np.ascontiguousarray(model.basis.T), box.left, run)
 
 
 def _windows(

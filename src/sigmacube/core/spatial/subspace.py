@@ -147,7 +147,9 @@ def rare(
         found: list[np.ndarray] = []
         more: list[Box] = []
         for batch in batches(boxes):
-            parts = [(box, part) for box in batch for part in ([box] if imputed else _tile_rows(box))]
+            parts = [
+                (box, part) for box in batch for part in ([box] if imputed else _tile_rows(box))
+            ]
             vectors = run(partial(_rare_in, block, basis, rise, shape), [p for _, p in parts])
             found += [v for part in vectors for v in part]
             some = {box for (box, _), part in zip(parts, vectors, strict=True) if part}
@@ -368,9 +370,7 @@ def _mean_and_square(sums: np.ndarray) -> np.ndarray:
     return np.array([(sums[0] + sums[1]) / 2, sums[2]])
 
 
-def project(
-    values: np.ndarray, matrix: np.ndarray, left: int, run: Run = in_turn
-) -> np.ndarray:
+def project(values: np.ndarray, matrix: np.ndarray, left: int, run: Run = in_turn) -> np.ndarray:
     """Return values · matrix (row, col, n), in segments of 32 columns anchored to the scene.
 
     Products of one shape, a pixel always at the same place in them, give the same bits wherever a

@@ -30,7 +30,7 @@ from sigmacube.core.spatial.subspace import (
     strengths,
     strong,
 )
-from sigmacube.core.spatial.views import RiskTable
+from sigmacube.core.spatial.views import RiskTable, Sight
 
 __all__ = ["SpatialModel", "survey"]
 
@@ -53,6 +53,8 @@ class Whole:
     z: np.ndarray
     """(rows, cols, k) its data."""
     smoothed: Smoothed
+    sights: list[Sight]
+    """Windows that the error model looks through."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -215,7 +217,7 @@ def _measured(
     risk = less_doubt(trials, risk, scale[0])
     whole = None
     if not model.missing and trials[0].box.shape == model.shape[:2]:
-        whole = Whole(trials[0].z, trials[0].smoothed)
+        whole = Whole(trials[0].z, trials[0].smoothed, trials[0].sights)
     return replace(
         model,
         strength=strength * (LOWEST * powers[0].flat[0] if np.any(powers[0] != 1) else 1.0),
