@@ -170,7 +170,7 @@ class SpatialEstimator:
         )
         if progress is not None:
             progress(total, total)
-        return _region(scene, part, completion, rows, cols)
+        return _region(scene, part, completion, rows, cols, run)
 
 
 class Learnt(dict[str, np.ndarray]):
@@ -277,7 +277,12 @@ def _completed(
 
 
 def _region(
-    scene: Scene, part: SpatialPart, completion: Completion | None, rows: Span, cols: Span
+    scene: Scene,
+    part: SpatialPart,
+    completion: Completion | None,
+    rows: Span,
+    cols: Span,
+    run: ParallelMap,
 ) -> Region:
     """Return a part in the units of the data."""
     survey = scene.survey
@@ -291,12 +296,9 @@ def _region(
         )  # fmt: skip
     windows = survey.grid.rows.windows_over(*rows), survey.grid.cols.windows_over(*cols)
     ranks, ratio = _window_maps(part, windows)
-    # Nobody else holds the part; memory that was not touched before costs more than the product.
-    estimate = survey.model.unwhiten(part.estimate, out=part.estimate)
-    estimate *= scale
     return Region(
-        estimate=block.to_output(estimate),
-        std=_std(block, part, scale),
+        estimate=_estimate(block, part, scale, run),
+        std=_std(block, part, scale, run),
         errors=errors,
         errors_origin=(rows[0], cols[0]),
         grid=survey.grid.part(*windows),
@@ -333,15 +335,51 @@ def _left_out(
     return to_all_bands(aside, survey.bands, survey.shape[2])
 
 
-def _std(block: SceneBlock, part: SpatialPart, scale: float) -> np.ndarray | None:
+def _estimate(block: SceneBlock, part: SpatialPart, scale: float, run: ParallelMap) -> np.ndarray:
+    """Return the estimate in the units of the data."""
+
+    def in_units(rows: slice) -> np.ndarray:
+        white = part.estimate[rows]
+        estimate = block.noise.unwhiten(white, out=white)
+        estimate *= scale
+        return estimate
+
+    # Nobody else holds the part; memory that was not touched before costs more than the product.
+    same = part.estimate.dtype == block.dtype and len(block.bands) == block.n_bands
+    return _output(block, in_units, part.estimate if same else None, run)
+
+
+def _std(block: SceneBlock, part: SpatialPart, scale: float, run: ParallelMap) -> np.ndarray | None:
     """Return the standard deviation in the units of the data."""
     if part.variance is None or part.errors is None:
         return None
+    variance, noise = part.variance, scale * block.noise.std
     if block.noise.is_diagonal:
-        std = np.sqrt(part.variance, out=part.variance)
-        return block.to_output(np.multiply(std, scale * block.noise.std, dtype=block.dtype))
-    rows = block.noise.factor
-    variance = part.errors.band_covariance(rows, rows)
+        return _output(
+            block,
+            lambda rows: np.multiply(np.sqrt(variance[rows]), noise, dtype=block.dtype),
+            None,
+            run,
+        )
+    factor = block.noise.factor
+    variance = part.errors.band_covariance(factor, factor, run)
     if part.growth is not None:
         variance *= part.growth
-    return block.to_output(np.sqrt(np.maximum(variance, 0)) * scale)
+    return _output(block, lambda rows: np.sqrt(np.maximum(variance[rows], 0)) * scale, None, run)
+
+
+def _output(
+    block: SceneBlock,
+    values: Callable[[slice], np.ndarray],
+    out: np.ndarray | None,
+    run: ParallelMap,
+) -> np.ndarray:
+    """Return values of rows as the output has them, see `SceneBlock.to_output`; in ``out``."""
+    shape = (*block.valid.shape, block.n_bands)
+    whole = np.empty(shape, dtype=block.dtype) if out is None else out
+
+    def fill(rows: slice) -> None:
+        whole[rows] = block.to_output(values(rows), (rows, slice(None)))
+
+    run(fill, strips(0, shape[0], STRIP))
+    return whole

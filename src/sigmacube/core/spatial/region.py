@@ -20,7 +20,7 @@ from sigmacube.core.spatial.missing import (
     less_seen,
 )
 from sigmacube.core.spatial.smoothing import Plan, Run, Smoothed, second_round
-from sigmacube.core.spatial.subspace import project
+from sigmacube.core.spatial.subspace import project, squares
 from sigmacube.core.spatial.survey import SpatialModel
 from sigmacube.core.spatial.unexplained import doubt, given_back, isolated, lines
 from sigmacube.core.spatial.views import View, claimed, look, scaled, sights, variance_along
@@ -98,7 +98,7 @@ def smooth_region(
     plan = Plan(model.sizes, model.noise_power, model.edges)
     if model.whole is not None and wide.shape == model.shape[:2]:
         z, smoothed = model.whole.z, model.whole.smoothed
-        data = _Data(wide, z, None, _outside(_read(block, wide)[0], z, None, model, wide))
+        data = _Data(wide, z, None, model.whole.outside / max(model.shape[2] - z.shape[2], 1))
     else:
         data = _coefficients(block, model, plan, wide, run)
         smoothed = second_round(data.z, data.box, wide, plan, run)
@@ -144,7 +144,7 @@ def _finish(
     if data.holes is not None:
         growth = np.maximum(band_growth(data.holes, basis, core.within(data.box)), 1)
         variance *= growth
-    restored = lines(y, estimate, kept)
+    restored = lines(y, estimate, kept, run)
     at = tuple(restored.T)
     estimate[at], variance[at] = y[at], 1.0
     errors = SpatialErrors(core, basis, gain, views, loading, own, alien, restored)
@@ -228,27 +228,31 @@ def _coefficients(block: Block, model: SpatialModel, plan: Plan, wide: Box, run:
     inner = need.within(outer)
     if kept is None:
         z = np.ascontiguousarray(seen[inner])
-        return _Data(need, z, None, _outside(y[inner], z, None, model, need))
+        return _Data(need, z, None, _outside(y[inner], z, None, model, need, run))
     holes = find_holes(kept, model.basis)
     pixels = model.shape[0] * model.shape[1]
     z = filled(seen, holes, 1 / (model.strength * pixels), outer, boxes, plan, run)
-    outside = _outside(y[inner], z, kept[inner], model, need)
+    outside = _outside(y[inner], z, kept[inner], model, need, run)
     return _Data(need, z, holes.part(inner), outside)
 
 
 def _outside(
-    y: np.ndarray, z: np.ndarray, kept: np.ndarray | None, model: SpatialModel, box: Box
+    y: np.ndarray,
+    z: np.ndarray,
+    kept: np.ndarray | None,
+    model: SpatialModel,
+    box: Box,
+    run: Run,
 ) -> np.ndarray:
     """Return (row, col) the mean square of the data outside the subspace; one if all is in it."""
     bands, k = model.basis.shape
     if bands == k:
         return np.ones(z.shape[:2])
     if not model.missing:
-        left = np.einsum("yxp,yxp->yx", y, y) - np.einsum("yxk,yxk->yx", z, z)
-        return np.asarray(left / (bands - k))
+        return np.asarray((squares(y, run) - squares(z, run)) / (bands - k))
     # The scene decides the form, not the region: one without gaps must round like the others.
     kept = np.ones(y.shape, dtype=bool) if kept is None else kept
-    rest = (y - _bands(z, model, box)) * kept
+    rest = (y - _bands(z, model, box, run)) * kept
     seen = kept.mean(axis=2) * (bands - k)
     left = np.einsum("yxp,yxp->yx", rest, rest)
     return np.divide(left, seen, out=np.ones(z.shape[:2]), where=seen > 0)

@@ -23,6 +23,7 @@ from sigmacube.core.spatial.geometry import Box
 from sigmacube.core.spatial.missing import hidden_lines, less_seen
 from sigmacube.core.spatial.smoothing import Plan, Run, Smoothed, both_rounds
 from sigmacube.core.spatial.subspace import project as project_bands
+from sigmacube.core.spatial.subspace import squares
 from sigmacube.core.spatial.transform import N_RINGS, forward, inverse, rings
 from sigmacube.core.spatial.unexplained import doubt, given_back, normal_score, scale_of
 from sigmacube.core.spatial.views import (
@@ -133,7 +134,7 @@ def try_patch(
     z = project_bands(y, basis, left, run)
     if share < 1:  # what was imputed has more noise than the windows of the scene will see
         z, noise = z / np.sqrt(noise), np.ones_like(noise)
-    outside = np.einsum("yxp,yxp->yx", y, y) - np.einsum("yxk,yxk->yx", z, z)
+    outside = squares(y, run) - squares(z, run)
     box = Box(0, z.shape[0], 0, z.shape[1])
     probe = coloured(rng, z.shape, plan)
     smoothed, again = both_rounds(z, z + STEP * probe, box, plan, run)

@@ -26,6 +26,7 @@ __all__ = [
     "principal",
     "project",
     "rare",
+    "squares",
     "strengths",
     "strong",
     "tiles",
@@ -368,6 +369,12 @@ def _products(image: np.ndarray, own: int, form: str) -> np.ndarray:
 
 def _mean_and_square(sums: np.ndarray) -> np.ndarray:
     return np.array([(sums[0] + sums[1]) / 2, sums[2]])
+
+
+def squares(values: np.ndarray, run: Run = in_turn) -> np.ndarray:
+    """Return the sum of squares (row, col) over the bands."""
+    parts = [values[part] for part in strips(0, len(values), STRIP)]
+    return np.concatenate(run(lambda y: np.einsum("yxp,yxp->yx", y, y), parts))
 
 
 def project(values: np.ndarray, matrix: np.ndarray, left: int, run: Run = in_turn) -> np.ndarray:

@@ -55,6 +55,8 @@ class Whole:
     smoothed: Smoothed
     sights: list[Sight]
     """Windows that the error model looks through."""
+    outside: np.ndarray
+    """(rows, cols) square of the data outside the subspace."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -217,7 +219,8 @@ def _measured(
     risk = less_doubt(trials, risk, scale[0])
     whole = None
     if not model.missing and trials[0].box.shape == model.shape[:2]:
-        whole = Whole(trials[0].z, trials[0].smoothed, trials[0].sights)
+        first = trials[0]
+        whole = Whole(first.z, first.smoothed, first.sights, first.outside)
     return replace(
         model,
         strength=strength * (LOWEST * powers[0].flat[0] if np.any(powers[0] != 1) else 1.0),

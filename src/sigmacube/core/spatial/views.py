@@ -281,7 +281,7 @@ def _fill(
     out: np.ndarray,
     core: Box,
     views: list[View],
-    parts: list[tuple[np.ndarray, np.ndarray]],
+    parts: list[tuple[np.ndarray, ...]],
     single: list[np.ndarray],
     flats: list[tuple[np.ndarray, np.ndarray]],
     band: Box,
