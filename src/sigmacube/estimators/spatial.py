@@ -86,16 +86,24 @@ class SpatialEstimator:
         arrays["stuck"] = stuck
         return Learnt(arrays, block, model.whole) if whole else arrays
 
-    def learn_gaps(self, scene: Scene, run: ParallelMap) -> Mapping[str, np.ndarray]:
+    def learn_gaps(
+        self, scene: Scene, run: ParallelMap, *, whole: bool
+    ) -> Mapping[str, np.ndarray]:
         """Return what was learnt of a whole scene, for one of which a few elements are missing."""
         survey, arrays = scene.survey, {**scene.survey.learnt, "missing": np.array(True)}
+        shape = (*survey.shape[:2], len(survey.bands))
+        if not survey.learnt["missing"]:
+            # A few scattered elements: what is left of their pixels tells nearly all of them.
+            arrays["fillings"] = np.array(1)
         if not survey.model.is_diagonal and Completion.from_arrays(arrays) is None:
-            shape = (*survey.shape[:2], len(survey.bands))
             found = learn_completion(
                 partial(_scaled, scene, arrays["stuck"]), shape, outliers=False, run=run
             )
             arrays |= found.to_arrays()
-        return arrays
+        if not whole:
+            return arrays
+        block: Block = partial(_white, scene, Completion.from_arrays(arrays), arrays["stuck"])
+        return Learnt(arrays, _held(block, shape, run), None)
 
     def threads(self, shape: tuple[int, int, int]) -> int | None:
         """Return how many threads pay for a cube; None for one per processor."""

@@ -142,7 +142,7 @@ def _finish(
     np.maximum(variance, np.float32(1e-12), out=variance)
     growth = None
     if data.holes is not None:
-        growth = np.maximum(band_growth(data.holes, basis, core.within(data.box)), 1)
+        growth = np.maximum(band_growth(data.holes, basis, core.within(data.box), run), 1)
         variance *= growth
     restored = lines(y, estimate, kept, run)
     at = tuple(restored.T)
@@ -221,7 +221,7 @@ def _views(
 def _coefficients(block: Block, model: SpatialModel, plan: Plan, wide: Box, run: Run) -> _Data:
     """Return z on all windows that are needed, missing elements filled."""
     need = covering_box(plan.sizes, covering_box(plan.sizes, wide))
-    boxes = filling_boxes(plan, need) if model.missing else [need]
+    boxes = filling_boxes(plan, need, model.fillings) if model.missing else [need]
     outer = grow(boxes[-1], HALO, model.shape[:2]) if model.missing else need
     y, kept = _read(block, outer)
     seen = project(y, model.basis, outer.left, run)

@@ -9,7 +9,7 @@ import numpy as np
 
 from sigmacube.core.rank import noise_edge
 from sigmacube.core.spatial.geometry import Block, Box, Windows, window_sizes
-from sigmacube.core.spatial.missing import imputed
+from sigmacube.core.spatial.missing import FILLINGS, imputed
 from sigmacube.core.spatial.noise_in_space import colour, coloured_edge, noise_power
 from sigmacube.core.spatial.risk import (
     Trial,
@@ -86,6 +86,8 @@ class SpatialModel:
     """What the variance of a pixel that was not observed at all is multiplied by."""
     faint: float
     """Signal of a pixel along each direction outside B, too faint to be seen."""
+    fillings: int = FILLINGS
+    """Rounds in which missing elements are filled."""
     whole: Whole | None = None
     """The run over the whole scene, if there was one: what a region of all of it need not repeat.
     It is not part of the arrays."""
@@ -123,6 +125,7 @@ class SpatialModel:
             missing=bool(arrays["missing"]),
             hole_factor=float(arrays["hole_factor"]),
             faint=float(arrays["faint"]),
+            fillings=int(arrays["fillings"]),
             basis=np.asarray(arrays["basis"]),
             strength=np.asarray(arrays["strength"]),
             edges=np.asarray(arrays["edges"]),
