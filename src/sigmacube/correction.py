@@ -7,6 +7,7 @@ from functools import partial
 
 import numpy as np
 
+from sigmacube.core.parallel import ParallelMap, at_once, in_turn
 from sigmacube.core.validity import valid_elements
 from sigmacube.noise.band_screen import smallest_step
 from sigmacube.noise.clipping import find_bounds
@@ -51,7 +52,7 @@ def corrected(source: Source, offsets: LineOffsets | None) -> Source:
 
 
 def find_line_offsets(
-    source: Source, presence: Presence, *, impulses: bool = False
+    source: Source, presence: Presence, *, impulses: bool = False, run: ParallelMap = in_turn
 ) -> LineOffsets | None:
     """Return the offsets that columns or rows carry; None where the scene shows none."""
     bands, (n_rows, n_cols, _) = presence.bands, source.shape
@@ -73,10 +74,15 @@ def find_line_offsets(
             part = part[..., chosen] / std  # noqa: B023
             return part, there & ~stands_out(part, there) if impulses else there
 
-        signal = (smooth_directions(sample, (0,)), smooth_directions(sample, (1,)))
         shape = (n_rows, n_cols, len(bands))
+        *signal, means = at_once(
+            run,
+            partial(smooth_directions, sample, (0,)),
+            partial(smooth_directions, sample, (1,)),
+            partial(profiles, block, shape, height),
+        )
         steps = partial(_steps, block, shape, height)
-        offsets = find_offsets(profiles(block, shape, height), signal, steps)
+        offsets = find_offsets(means, (signal[0], signal[1]), steps)
         if offsets is None:
             return None
         lines = offsets.in_units(std, bands, source.shape[2])
@@ -89,18 +95,31 @@ def _steps(
     return median_steps(block, shape, axis, directions, height)
 
 
-def find_clipping(source: Source, presence: Presence, std: np.ndarray) -> np.ndarray | None:
-    """Return (2, bands with data) bounds that values were clipped to; None where none were.
+@dataclass(frozen=True, eq=False)
+class Clipping:
+    """Bounds that values seem to be clipped to, and the step of their lattice."""
 
-    On a lattice that is coarse beside the noise ``std`` (bands with data,) the crowd on the last
-    step says nothing.
-    """
+    bounds: np.ndarray
+    """(2, bands with data) bounds, infinite where there are none."""
+    step: np.ndarray
+    """(bands with data,) step of the lattice that values lie on."""
+
+    def beside(self, std: np.ndarray) -> np.ndarray | None:
+        """Return the bounds beside noise ``std`` (bands with data,); None where there are none.
+
+        On a lattice that is coarse beside the noise the crowd on the last step says nothing.
+        """
+        far = np.array([[-np.inf], [np.inf]])
+        found = np.where(self.step > LATTICE * std, far, self.bounds)
+        return found if np.isfinite(found).any() else None
+
+
+def find_clipping(source: Source, presence: Presence) -> Clipping:
+    """Return the bounds that values seem to be clipped to."""
     values, mask = noise_sample(source)
     spectra = values[..., presence.chosen].reshape(-1, len(presence.bands))
     valid = valid_elements(values, mask)[..., presence.chosen].reshape(spectra.shape)
     spectra = spectra if valid.all() else np.where(valid, spectra, np.nan)
     step = smallest_step(spectra)
     bounds = find_bounds(spectra, step)
-    far = np.array([[-np.inf], [np.inf]])
-    found = np.where(step > LATTICE * std, far, [bounds.low, bounds.high])
-    return found if np.isfinite(found).any() else None
+    return Clipping(np.stack([bounds.low, bounds.high]), step)

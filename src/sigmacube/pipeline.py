@@ -7,12 +7,13 @@ and columns of it: the whole scene in memory, a tile of a file, or a block of a 
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sigmacube.core.parallel import ParallelMap, parallel
+from sigmacube.core.parallel import ParallelMap, at_once, parallel
 from sigmacube.core.validity import broadcast_mask
 from sigmacube.correction import corrected, find_clipping, find_line_offsets
 from sigmacube.cube import Cube
@@ -78,18 +79,20 @@ def survey_scene(
     the offsets of lines; ``whole`` tells whether the scene will be solved as one region.
     ``workers`` are threads for estimators of the noise.
     """
-    presence = find_presence(source) if presence is None else presence
+    presence = find_presence(source, run=run) if presence is None else presence
     presence.check_sizes()
-    if lines is None:
-        lines = (find_line_offsets(source, presence, impulses=settings.solver == "robust"),)
-    offsets = lines[0]
+    look = partial(
+        find_line_offsets, source, presence, impulses=settings.solver == "robust", run=run
+    )
+    known = look if lines is None else lambda: lines[0]
+    offsets, clipping = at_once(run, known, partial(find_clipping, source, presence))
     source = corrected(source, offsets)
     if not isinstance(noise, SettledNoise):
         noise = settle_noise(source, noise, settings, workers=workers)
     survey = Survey(source.shape, presence, noise, settings, offsets=offsets)
     presence.check_sizes(survey.model.std)
     if offsets is None:
-        survey = replace(survey, bounds=find_clipping(source, presence, survey.model.std))
+        survey = replace(survey, bounds=clipping.beside(survey.model.std))
     if settings.solver == "robust":
         shape = (*survey.shape[:2], len(survey.bands))
         survey = replace(survey, stripes=find_stripes(Scene(source, survey).over_noise, shape))

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from sigmacube._version import __version__
-from sigmacube.core.parallel import ParallelMap
+from sigmacube.core.parallel import ParallelMap, in_turn, strips
 from sigmacube.core.progress import Progress
 from sigmacube.core.validity import NO_VALUE, check_values, mean_spectrum, valid_elements
 from sigmacube.core.whitening import SEGMENT, Noise
@@ -473,7 +473,9 @@ def _like_mean(image: np.ndarray, valid: np.ndarray, jitter: float) -> np.ndarra
     return total / count
 
 
-def find_presence(source: Source, progress: Progress | None = None) -> Presence:
+def find_presence(
+    source: Source, progress: Progress | None = None, run: ParallelMap = in_turn
+) -> Presence:
     """Look at a whole scene, strip by strip; ``progress(done, total)`` counts rows.
 
     Examples
@@ -487,19 +489,30 @@ def find_presence(source: Source, progress: Progress | None = None) -> Presence:
     """
     n_rows, n_cols, n_bands = source.shape
     height = max(1, STREAMED // (n_cols * n_bands))
-    low, high, fewest = [], [], n_bands
-    for start in range(0, n_rows, height):
-        stop = min(start + height, n_rows)
-        values, mask = source.block(slice(start, stop), slice(0, n_cols))
-        check_values(values)
-        valid = valid_elements(values, mask)
-        counts = np.count_nonzero(valid, axis=2)
-        fewest = int(counts.min(initial=fewest, where=counts > 0))
-        low.append(np.where(valid, values, np.inf).min(axis=(0, 1)))
-        high.append(np.where(valid, values, -np.inf).max(axis=(0, 1)))
+
+    def look(rows: slice) -> tuple[np.ndarray, np.ndarray, int]:
+        return _present(*source.block(rows, slice(0, n_cols)))
+
+    def told(ready: int) -> None:
         if progress is not None:
-            progress(stop, n_rows)
-    return Presence(np.min(low, axis=0), np.max(high, axis=0), fewest)
+            progress(min(ready * height, n_rows), n_rows)
+
+    low, high, fewest = zip(*run(look, strips(0, n_rows, height), told), strict=True)
+    return Presence(np.min(low, axis=0), np.max(high, axis=0), min(fewest))
+
+
+def _present(values: np.ndarray, mask: np.ndarray | None) -> tuple[np.ndarray, np.ndarray, int]:
+    """Return least and largest values of bands, and how many the pixel has that has the fewest."""
+    check_values(values)
+    valid, n_bands = valid_elements(values, mask), values.shape[2]
+    if valid.all():
+        spectra = values.reshape(-1, n_bands)
+        low, high = spectra.min(axis=0), spectra.max(axis=0)
+        return np.minimum(low, np.inf), np.maximum(high, -np.inf), n_bands
+    counts = np.count_nonzero(valid, axis=2)
+    fewest = int(counts.min(initial=n_bands, where=counts > 0))
+    low = np.where(valid, values, np.inf).min(axis=(0, 1))
+    return low, np.where(valid, values, -np.inf).max(axis=(0, 1)), fewest
 
 
 def settle_noise(

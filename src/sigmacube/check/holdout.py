@@ -251,7 +251,7 @@ def compare(
     veiled = Veiled(source, min(share, MOST_HIDDEN / size), seed)
     alone = isinstance(tiles, list) and len(tiles) == 1  # a scene in memory
     survey = survey_scene(source, noise, settings, run, workers=workers, whole=alone)
-    survey = _with_gaps(survey, veiled, run)
+    survey = _with_gaps(survey, veiled, run, whole=alone)
     places = list(tiles(survey) if callable(tiles) else tiles)
     found = _Found.empty(survey)
     phase(progress, "Comparing")
@@ -270,7 +270,7 @@ def compare(
     return replace(check, scene=survey.presence.fingerprint)
 
 
-def _with_gaps(survey: Survey, veiled: Veiled, run: ParallelMap) -> Survey:
+def _with_gaps(survey: Survey, veiled: Veiled, run: ParallelMap, *, whole: bool) -> Survey:
     """Return what is known of a scene, for the scene without its hidden elements.
 
     Noise, subspace and size of errors are means over the whole scene, of which they are few.
@@ -278,7 +278,8 @@ def _with_gaps(survey: Survey, veiled: Veiled, run: ParallelMap) -> Survey:
     if not survey.incomplete:
         survey = replace(survey, presence=replace(survey.presence, fewest=1))
     scene = Scene(corrected(veiled, survey.offsets), survey)
-    return replace(survey, learnt=estimator(survey.settings).learn_gaps(scene, run))
+    learnt = estimator(survey.settings).learn_gaps(scene, run, whole=whole)
+    return replace(survey, learnt=learnt)
 
 
 def _kept_noise(source: Source, survey: Survey) -> dict[str, Any]:

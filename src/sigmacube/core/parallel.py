@@ -94,12 +94,43 @@ def _among(
     finally:
         for _ in turns:
             pass
-        wait(tasks)
+        # A helper that is itself at work in a map must not wait for one that never gets a turn.
+        wait([task for task in tasks if not task.cancel()])
     for task in tasks:
-        task.result()
+        if not task.cancelled():
+            task.result()
     if done is not None and items:
         done(len(items))
     return results
+
+
+def strips(first: int, stop: int, height: int) -> list[slice]:
+    """Return rows of a scene in strips of a height, which start at its multiples.
+
+    Examples
+    --------
+    >>> strips(3, 12, 5)
+    [slice(3, 5, None), slice(5, 10, None), slice(10, 12, None)]
+    """
+    return [
+        slice(max(top, first), min(top + height, stop))
+        for top in range(first // height * height, stop, height)
+    ]
+
+
+def at_once(run: ParallelMap, *tasks: Callable[[], Any]) -> list[Any]:
+    """Return what several tasks return, which may run at the same time; the longest comes first.
+
+    Examples
+    --------
+    >>> at_once(in_turn, lambda: 1, lambda: 2)
+    [1, 2]
+    """
+    return run(_called, tasks)
+
+
+def _called(task: Callable[[], Any]) -> Any:
+    return task()
 
 
 def in_turn(

@@ -67,7 +67,9 @@ class Estimator(Protocol):
         """Return what regions must know of the scene; ``whole`` if there will be one region."""
         ...
 
-    def learn_gaps(self, scene: Scene, run: ParallelMap) -> Mapping[str, np.ndarray]:
+    def learn_gaps(
+        self, scene: Scene, run: ParallelMap, *, whole: bool
+    ) -> Mapping[str, np.ndarray]:
         """Return what was learnt of a whole scene, for one of which a few elements are missing."""
         ...
 

@@ -61,7 +61,9 @@ class LowRankEstimator:
         found = None if whole else self._correlation(survey, parts, run)
         return {} if found is None else {"correlation": found}
 
-    def learn_gaps(self, scene: Scene, run: ParallelMap) -> Mapping[str, np.ndarray]:
+    def learn_gaps(
+        self, scene: Scene, run: ParallelMap, *, whole: bool
+    ) -> Mapping[str, np.ndarray]:
         """Return what was learnt, learnt again: windows in memory know of the gaps as well."""
         if not scene.survey.learnt:
             return {}

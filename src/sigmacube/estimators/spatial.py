@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from sigmacube.core.errors_in_units import ErrorsInUnits
-from sigmacube.core.parallel import ParallelMap, in_turn
+from sigmacube.core.parallel import ParallelMap, in_turn, strips
 from sigmacube.core.progress import Progress
 from sigmacube.core.spatial import Block, SpatialModel, SpatialPart, Whole, smooth_region
 from sigmacube.core.spatial import survey as survey_subspace
@@ -28,6 +28,8 @@ from sigmacube.survey import APART, AROUND, Scene, SceneBlock, Survey
 SIZES = ((1.0, APART), (0.5, 1.0), (0.25, 0.5))
 # Maps over windows and rows that a region takes: fits, two averages, variance.
 ROUNDS = 4
+# Rows of a scene in memory that are made ready at a time.
+STRIP = 16
 
 
 @dataclass(frozen=True)
@@ -70,12 +72,12 @@ class SpatialEstimator:
         if aside or scene.survey.incomplete or bounds is not None:
             scaled: Block = partial(_scaled, scene, stuck)
             if whole:
-                scaled = _held(*scaled(slice(0, shape[0]), slice(0, shape[1])))
+                scaled = _held(scaled, shape, run)
             completion = learn_completion(scaled, shape, outliers=aside, run=run, bounds=bounds)
             strong = completion.strong(None if noise.is_diagonal else _mixing(noise))
         block: Block = partial(_white, scene, completion, stuck)
         if whole:
-            block = _held(*block(slice(0, shape[0]), slice(0, shape[1])))
+            block = _held(block, shape, run)
         model = survey_subspace(
             block, shape, windows=self.windows, run=run, directions=strong,
             uncertainty=self.settings.uncertainty,
@@ -84,16 +86,24 @@ class SpatialEstimator:
         arrays["stuck"] = stuck
         return Learnt(arrays, block, model.whole) if whole else arrays
 
-    def learn_gaps(self, scene: Scene, run: ParallelMap) -> Mapping[str, np.ndarray]:
+    def learn_gaps(
+        self, scene: Scene, run: ParallelMap, *, whole: bool
+    ) -> Mapping[str, np.ndarray]:
         """Return what was learnt of a whole scene, for one of which a few elements are missing."""
         survey, arrays = scene.survey, {**scene.survey.learnt, "missing": np.array(True)}
+        shape = (*survey.shape[:2], len(survey.bands))
+        if not survey.learnt["missing"]:
+            # A few scattered elements: what is left of their pixels tells nearly all of them.
+            arrays["fillings"] = np.array(1)
         if not survey.model.is_diagonal and Completion.from_arrays(arrays) is None:
-            shape = (*survey.shape[:2], len(survey.bands))
             found = learn_completion(
                 partial(_scaled, scene, arrays["stuck"]), shape, outliers=False, run=run
             )
             arrays |= found.to_arrays()
-        return arrays
+        if not whole:
+            return arrays
+        block: Block = partial(_white, scene, Completion.from_arrays(arrays), arrays["stuck"])
+        return Learnt(arrays, _held(block, shape, run), None)
 
     def threads(self, shape: tuple[int, int, int]) -> int | None:
         """Return how many threads pay for a cube; None for one per processor."""
@@ -168,7 +178,7 @@ class SpatialEstimator:
         )
         if progress is not None:
             progress(total, total)
-        return _region(scene, part, completion, rows, cols)
+        return _region(scene, part, completion, rows, cols, run)
 
 
 class Learnt(dict[str, np.ndarray]):
@@ -241,9 +251,22 @@ def _white(
     return np.where(kept, whole / completion.scale, 0.0), None if kept.all() else kept
 
 
-def _held(values: np.ndarray, there: np.ndarray | None) -> Block:
-    """Return blocks of a scene that is held in memory."""
-    return lambda rows, cols: (values[rows, cols], None if there is None else there[rows, cols])
+def _held(block: Block, shape: tuple[int, int, int], run: ParallelMap) -> Block:
+    """Return blocks of a scene that is held in memory, read strip by strip."""
+    values = np.empty(shape)
+
+    def fill(rows: slice) -> np.ndarray | None:
+        values[rows], there = block(rows, slice(0, shape[1]))
+        return there
+
+    parts = strips(0, shape[0], STRIP)
+    kept = run(fill, parts)
+    if all(part is None for part in kept):
+        return lambda rows, cols: (values[rows, cols], None)
+    there = np.ones(shape, dtype=bool)
+    for rows, part in zip(parts, kept, strict=True):
+        there[rows] = True if part is None else part
+    return lambda rows, cols: (values[rows, cols], there[rows, cols])
 
 
 def _mixing(noise: Noise) -> np.ndarray:
@@ -262,7 +285,12 @@ def _completed(
 
 
 def _region(
-    scene: Scene, part: SpatialPart, completion: Completion | None, rows: Span, cols: Span
+    scene: Scene,
+    part: SpatialPart,
+    completion: Completion | None,
+    rows: Span,
+    cols: Span,
+    run: ParallelMap,
 ) -> Region:
     """Return a part in the units of the data."""
     survey = scene.survey
@@ -276,12 +304,9 @@ def _region(
         )  # fmt: skip
     windows = survey.grid.rows.windows_over(*rows), survey.grid.cols.windows_over(*cols)
     ranks, ratio = _window_maps(part, windows)
-    # Nobody else holds the part; memory that was not touched before costs more than the product.
-    estimate = survey.model.unwhiten(part.estimate, out=part.estimate)
-    estimate *= scale
     return Region(
-        estimate=block.to_output(estimate),
-        std=_std(block, part, scale),
+        estimate=_estimate(block, part, scale, run),
+        std=_std(block, part, scale, run),
         errors=errors,
         errors_origin=(rows[0], cols[0]),
         grid=survey.grid.part(*windows),
@@ -318,15 +343,51 @@ def _left_out(
     return to_all_bands(aside, survey.bands, survey.shape[2])
 
 
-def _std(block: SceneBlock, part: SpatialPart, scale: float) -> np.ndarray | None:
+def _estimate(block: SceneBlock, part: SpatialPart, scale: float, run: ParallelMap) -> np.ndarray:
+    """Return the estimate in the units of the data."""
+
+    def in_units(rows: slice) -> np.ndarray:
+        white = part.estimate[rows]
+        estimate = block.noise.unwhiten(white, out=white)
+        estimate *= scale
+        return estimate
+
+    # Nobody else holds the part; memory that was not touched before costs more than the product.
+    same = part.estimate.dtype == block.dtype and len(block.bands) == block.n_bands
+    return _output(block, in_units, part.estimate if same else None, run)
+
+
+def _std(block: SceneBlock, part: SpatialPart, scale: float, run: ParallelMap) -> np.ndarray | None:
     """Return the standard deviation in the units of the data."""
     if part.variance is None or part.errors is None:
         return None
+    variance, noise = part.variance, scale * block.noise.std
     if block.noise.is_diagonal:
-        std = np.sqrt(part.variance, out=part.variance)
-        return block.to_output(np.multiply(std, scale * block.noise.std, dtype=block.dtype))
-    rows = block.noise.factor
-    variance = part.errors.band_covariance(rows, rows)
+        return _output(
+            block,
+            lambda rows: np.multiply(np.sqrt(variance[rows]), noise, dtype=block.dtype),
+            None,
+            run,
+        )
+    factor = block.noise.factor
+    variance = part.errors.band_covariance(factor, factor, run)
     if part.growth is not None:
         variance *= part.growth
-    return block.to_output(np.sqrt(np.maximum(variance, 0)) * scale)
+    return _output(block, lambda rows: np.sqrt(np.maximum(variance[rows], 0)) * scale, None, run)
+
+
+def _output(
+    block: SceneBlock,
+    values: Callable[[slice], np.ndarray],
+    out: np.ndarray | None,
+    run: ParallelMap,
+) -> np.ndarray:
+    """Return values of rows as the output has them, see `SceneBlock.to_output`; in ``out``."""
+    shape = (*block.valid.shape, block.n_bands)
+    whole = np.empty(shape, dtype=block.dtype) if out is None else out
+
+    def fill(rows: slice) -> None:
+        whole[rows] = block.to_output(values(rows), (rows, slice(None)))
+
+    run(fill, strips(0, shape[0], STRIP))
+    return whole

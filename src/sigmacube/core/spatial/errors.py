@@ -23,6 +23,7 @@ from sigmacube.core.spatial.views import (
     merged,
     support_shares,
     variance_along,
+    white_draws,
 )
 
 __all__ = ["SpatialErrors", "Weights"]
@@ -236,7 +237,8 @@ class SpatialErrors:
         """Yield ``count`` samples (rows, cols, P) of the error."""
         k, bands = self.basis.shape[1], len(self.basis)
         for _ in range(count):
-            inside = error_sample(self.views, self.box, k, rng).astype(np.float64)
+            drawn = white_draws(self.views, rng)
+            inside = error_sample(self.views, self.box, k, drawn).astype(np.float64)
             inside *= np.sqrt(self.gain)
             inside += np.sqrt(self.own_inside)[..., None] * rng.standard_normal(inside.shape)
             beyond = self.loading @ rng.standard_normal((k, bands))

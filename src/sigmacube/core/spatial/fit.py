@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -63,9 +64,9 @@ class Fits:
     leverage: np.ndarray
     """(windows, rows, cols) 1/n + Σ_i U_ui²: the error that m and V bring to other directions."""
 
-    def part(self, chosen: np.ndarray) -> Fits:
+    def part(self, chosen: np.ndarray | slice) -> Fits:
         """Return some of the windows."""
-        if chosen.all():
+        if not isinstance(chosen, slice) and chosen.all():
             return self
         return replace(self, **{name: getattr(self, name)[chosen] for name in PER_WINDOW})
 
@@ -83,7 +84,7 @@ class Fits:
         padded = self.directions.shape[2]
         return (np.arange(padded) < self.rank[:, None])[:, :, None, None]
 
-    @property
+    @cached_property
     def classes(self) -> np.ndarray:
         """(windows, R, rows, cols) uint8: ring · bins + bin of the mean power of the neighbours.
 

@@ -20,7 +20,7 @@ from sigmacube.core.spatial.missing import (
 from sigmacube.core.spatial.risk import BIAS, STEP, Trial, capped
 from sigmacube.core.spatial.smoothing import Plan, Run, both_rounds
 from sigmacube.core.spatial.subspace import batches, blocks, project
-from sigmacube.core.spatial.views import RiskTable, claimed, look
+from sigmacube.core.spatial.views import RiskTable, claimed, look, sights
 
 __all__ = ["gap_factor", "hole_factor", "most_gaps"]
 
@@ -83,11 +83,12 @@ def gap_factor(
     smoothed, again = both_rounds(z, nearby, box, plan, run)
     response = capped((again.estimate - smoothed.estimate) / STEP, smoothed.claim)
     seen = replace(table, lost=np.zeros(()))  # no response shows signal that no window sees
-    views = seen.located(look(smoothed, box, plan, table), box, smoothed.claim)
-    claim = claimed(less_seen(views, box, holes.share, 1.0), box, table.gain)
+    views = look(sights(smoothed, box, plan), plan, table, run)
+    views = less_seen(seen.located(views, box, smoothed.claim, run), box, holes.share, 1.0)
+    claim = claimed(views, box, table.gain, run)
     share = np.sum(basis**2, axis=1)
     whole = slice(0, y.shape[0]), slice(0, y.shape[1])
-    claim = claim * (np.maximum(band_growth(holes, basis, whole), 1) @ share / share.sum())
+    claim = claim * (np.maximum(band_growth(holes, basis, whole, run), 1) @ share / share.sum())
     actual = BIAS * np.square(response).sum(axis=2)[where].mean() + float(table.lost)
     least = LEAST if where.mean() > SCATTERED else 1.0
     claimed_ = float(claim[where].mean() + table.lost)
@@ -102,8 +103,8 @@ def hole_factor(trial: Trial, table: RiskTable, noise: np.ndarray, run: Run) -> 
     """
     z = trial.z
     smoothed, share, where = hidden_lines(z, trial.plan, run)
-    views = table.located(look(smoothed, trial.box, trial.plan, table), trial.box, smoothed.claim)
-    views = less_seen(views, trial.box, share, 1.0)
-    claim = claimed(views, trial.box, table.gain)[where]
+    views = look(sights(smoothed, trial.box, trial.plan), trial.plan, table, run)
+    views = less_seen(table.located(views, trial.box, smoothed.claim, run), trial.box, share, 1.0)
+    claim = claimed(views, trial.box, table.gain, run)[where]
     actual = np.sum((smoothed.estimate - z)[where] ** 2, axis=1) - noise.sum()
     return float(np.clip(actual.sum() / max(claim.sum(), 1e-9), 1.0, 100.0))

@@ -12,10 +12,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from sigmacube.core.parallel import ParallelMap, in_turn, strips
+
 __all__ = ["Few", "Holes", "Many", "find_holes"]
 
 # Elements of a stack of matrices.
-MOST = 2_000_000
+MOST = 200_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,17 +41,17 @@ class Few:
         """Return UᵀU z (pixels, k)."""
         return self._back(np.matmul(self.rows, z[:, :, None]))
 
-    def diagonal(self, basis: np.ndarray, c: float) -> np.ndarray:
-        """Return (pixels, P) the diagonal of B (cI − UᵀU)⁻¹ Bᵀ."""
-        inner, own = np.matmul(self.rows, self.rows.transpose(0, 2, 1)), np.sum(basis**2, axis=1)
-        inner = c * np.eye(inner.shape[1]) - inner
-        out = np.empty((len(inner), len(basis)))
-        per = max(MOST // (inner.shape[1] * len(basis)), 1)
-        for start in range(0, len(inner), per):
-            some = slice(start, start + per)
-            beside = np.matmul(self.rows[some], basis.T)
-            out[some] = own + np.sum(beside * np.linalg.solve(inner[some], beside), axis=1)
-        return out / c
+    def per(self, basis: np.ndarray) -> int:
+        """Return of how many pixels a diagonal is found at a time."""
+        return max(MOST // (self.rows.shape[1] * len(basis)), 1)
+
+    def diagonal(self, basis: np.ndarray, c: float, some: slice) -> np.ndarray:
+        """Return (pixels, P) the diagonal of B (cI − UᵀU)⁻¹ Bᵀ of some pixels."""
+        rows, own = self.rows[some], np.sum(basis**2, axis=1)
+        inner = c * np.eye(rows.shape[1]) - np.matmul(rows, rows.transpose(0, 2, 1))
+        # With LLᵀ the inner matrix, the diagonal is a sum of squares of L⁻¹UBᵀ.
+        half = np.matmul(np.matmul(np.linalg.inv(np.linalg.cholesky(inner)), rows), basis.T)
+        return np.asarray(own + np.einsum("pmv,pmv->pv", half, half)) / c
 
     def part(self, number: np.ndarray) -> Few:
         """Return the pixels that have a new number (pixels,), −1 for none."""
@@ -78,15 +80,14 @@ class Many:
         """Return UᵀU z (pixels, k)."""
         return np.asarray(np.matmul(self.matrix, z[:, :, None])[:, :, 0])
 
-    def diagonal(self, basis: np.ndarray, c: float) -> np.ndarray:
-        """Return (pixels, P) the diagonal of B (cI − UᵀU)⁻¹ Bᵀ."""
-        out = np.empty((len(self.matrix), len(basis)))
-        per = max(MOST // basis.size, 1)
-        for start in range(0, len(out), per):
-            some = slice(start, start + per)
-            inverse = np.linalg.inv(c * np.eye(basis.shape[1]) - self.matrix[some])
-            out[some] = np.einsum("pvk,vk->pv", np.matmul(basis, inverse), basis)
-        return out
+    def per(self, basis: np.ndarray) -> int:
+        """Return of how many pixels a diagonal is found at a time."""
+        return max(MOST // basis.size, 1)
+
+    def diagonal(self, basis: np.ndarray, c: float, some: slice) -> np.ndarray:
+        """Return (pixels, P) the diagonal of B (cI − UᵀU)⁻¹ Bᵀ of some pixels."""
+        inverse = np.linalg.inv(c * np.eye(basis.shape[1]) - self.matrix[some])
+        return np.asarray(np.einsum("pvk,vk->pv", np.matmul(basis, inverse), basis))
 
     def part(self, number: np.ndarray) -> Many:
         """Return the pixels that have a new number (pixels,), −1 for none."""
@@ -120,11 +121,17 @@ class Holes:
             out[group.index] = group.unseen(z[group.index])
         return out
 
-    def diagonal(self, basis: np.ndarray, delta: float) -> np.ndarray:
+    def diagonal(self, basis: np.ndarray, delta: float, run: ParallelMap = in_turn) -> np.ndarray:
         """Return (pixels, P) the diagonal of B (A + δI)⁻¹ Bᵀ."""
         out = np.empty((int(self.where.sum()), len(basis)))
-        for group in self.groups:
-            out[group.index] = group.diagonal(basis, 1 + delta)
+
+        def fill(item: tuple[Few | Many, slice]) -> None:
+            group, some = item
+            out[group.index[some]] = group.diagonal(basis, 1 + delta, some)
+
+        run(
+            fill, [(g, some) for g in self.groups for some in strips(0, len(g.index), g.per(basis))]
+        )
         return out
 
     def part(self, inside: tuple[slice, slice]) -> Holes:

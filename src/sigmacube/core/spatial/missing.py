@@ -16,8 +16,8 @@ from sigmacube.core.spatial.holes import Holes, Many, find_holes
 from sigmacube.core.spatial.smoothing import Plan, Run, Smoothed, first_round, second_round
 from sigmacube.core.spatial.views import View, shares
 
-__all__ = ["HALO", "band_growth", "filled", "filled_power", "filling_boxes", "hidden_lines",
-           "imputed", "less_seen"]  # fmt: skip
+__all__ = ["FILLINGS", "HALO", "band_growth", "filled", "filled_power", "filling_boxes",
+           "hidden_lines", "imputed", "less_seen"]  # fmt: skip
 
 # Sides of the surroundings that a first guess is taken from, the smallest first.
 AROUND = (5, 21)
@@ -88,10 +88,10 @@ def imputed(block: Block, strong: np.ndarray, power: np.ndarray) -> Block:
     return complete
 
 
-def filling_boxes(plan: Plan, need: Box) -> list[Box]:
+def filling_boxes(plan: Plan, need: Box, rounds: int = FILLINGS) -> list[Box]:
     """Return the boxes that z is needed on, last round first, for a result on ``need``."""
     boxes = [need]
-    for _ in range(FILLINGS):
+    for _ in range(rounds):
         boxes.append(covering_box(plan.sizes, boxes[-1]))
     return boxes
 
@@ -154,7 +154,7 @@ def _less(view: View, box: Box, share: np.ndarray, factor: float) -> View:
     return replace(view, weight=(view.weight * growth).astype(np.float32))
 
 
-def band_growth(holes: Holes, basis: np.ndarray, core: tuple[slice, slice]) -> np.ndarray:
+def band_growth(holes: Holes, basis: np.ndarray, core: tuple[slice, slice], run: Run) -> np.ndarray:
     """Return (row, col, P) on ``core`` how much larger a band's variance is by what is missing.
 
     The noise of a pixel's coefficients is A⁻¹, along a band b_v (A + δI)⁻¹ b_vᵀ (1 + δ) / c_v times
@@ -165,7 +165,7 @@ def band_growth(holes: Holes, basis: np.ndarray, core: tuple[slice, slice]) -> n
                   for s, n in zip(core, holes.where.shape, strict=True))  # fmt: skip
     part = holes.part((rows, cols))
     growth = np.ones((*part.where.shape, len(basis)))
-    growth[part.where] = _growth_of(part, basis)
+    growth[part.where] = _growth_of(part, basis, run)
     counts = np.where(part.where & (part.share > FEW), 1.0, 0.0)
     growth *= counts[..., None]
     inside = [(s.start - wide.start, s.stop - wide.start) for s, wide in
@@ -176,10 +176,11 @@ def band_growth(holes: Holes, basis: np.ndarray, core: tuple[slice, slice]) -> n
     return np.where(holes.where[core][..., None], growth, 1.0).astype(np.float32)
 
 
-def _growth_of(holes: Holes, basis: np.ndarray) -> np.ndarray:
+def _growth_of(holes: Holes, basis: np.ndarray, run: Run) -> np.ndarray:
     """Return (pixels, P) the growth of pixels with holes by themselves; one for those not seen."""
     share = np.maximum(np.sum(basis**2, axis=1), 1e-12)
-    rows = holes.diagonal(basis, DELTA) * (1 + DELTA) / share
+    rows = holes.diagonal(basis, DELTA, run)
+    rows *= (1 + DELTA) / share
     return np.where(holes.share[holes.where][:, None] > FEW, rows, 1.0)
 
 

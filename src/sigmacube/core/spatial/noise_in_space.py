@@ -6,6 +6,7 @@ from functools import partial
 
 import numpy as np
 
+from sigmacube.core.parallel import in_turn
 from sigmacube.core.rank import noise_edge
 from sigmacube.core.spatial.geometry import Block, Box, Windows
 from sigmacube.core.spatial.smoothing import Run
@@ -23,6 +24,8 @@ WHITE = 1.35
 FAINT = 0.075
 # The least power of noise at any frequency, relative to the mean.
 LEAST_POWER = 1e-3
+# Draws of noise that the edge of coloured noise is taken from.
+DRAWS = 8
 
 
 def noise_power(
@@ -107,7 +110,7 @@ def colour(power: np.ndarray) -> float:
     return float(np.mean(power**2) / np.mean(power) ** 2)
 
 
-def coloured_edge(power: np.ndarray, k: int) -> float:
+def coloured_edge(power: np.ndarray, k: int, run: Run = in_turn) -> float:
     """Return the largest singular value to expect of noise in a window, n pixels by k directions.
 
     White noise: Tracy–Widom. Otherwise √N(f) times white noise is drawn, with a fixed seed, and the
@@ -117,13 +120,19 @@ def coloured_edge(power: np.ndarray, k: int) -> float:
     edge = noise_edge(max(n, 2), k)
     if np.all(power == 1):
         return edge
-    white = np.random.default_rng(0).standard_normal((8, n, k))
-    top, raised = (_largest(m) for m in (white, white * np.sqrt(power).reshape(-1, 1)))
+    white = np.random.default_rng(0).standard_normal((DRAWS, n, k))
+    root = np.sqrt(power).reshape(-1, 1)
+    top, raised = np.sqrt(run(partial(_largest, root), white)).mean(axis=0)
     return float(edge * raised / top)
 
 
-def _largest(draws: np.ndarray) -> float:
-    """Return the mean largest singular value of draws (draws, n, k), by the smaller Gram matrix."""
-    across = draws.transpose(0, 2, 1)
-    gram = draws @ across if draws.shape[1] < draws.shape[2] else across @ draws
-    return float(np.sqrt(np.linalg.eigvalsh(gram)[:, -1]).mean())
+def _largest(root: np.ndarray, draw: np.ndarray) -> tuple[float, float]:
+    """Return the largest squared singular values of a draw, and of it times ``root`` (n, 1).
+
+    By the smaller Gram matrix.
+    """
+    found = []
+    for image in (draw, draw * root):
+        gram = image @ image.T if len(image) < image.shape[1] else image.T @ image
+        found.append(float(np.linalg.eigvalsh(gram)[-1]))
+    return found[0], found[1]

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from sigmacube.core.parallel import in_turn
 from sigmacube.core.spatial.errors import SpatialErrors
 from sigmacube.core.spatial.fit import cut
 from sigmacube.core.spatial.geometry import Block, Box, covering_box, grow
@@ -20,10 +21,10 @@ from sigmacube.core.spatial.missing import (
     less_seen,
 )
 from sigmacube.core.spatial.smoothing import Plan, Run, Smoothed, second_round
-from sigmacube.core.spatial.subspace import project
+from sigmacube.core.spatial.subspace import project, squares
 from sigmacube.core.spatial.survey import SpatialModel
 from sigmacube.core.spatial.unexplained import alone, doubt, given_back, lines
-from sigmacube.core.spatial.views import View, claimed, look, scaled, variance_along
+from sigmacube.core.spatial.views import View, claimed, look, scaled, sights, variance_along
 
 __all__ = ["SpatialPart", "smooth_region"]
 
@@ -93,15 +94,16 @@ def smooth_region(
     plan = Plan(model.sizes, model.noise_power, model.edges)
     if model.whole is not None and wide.shape == model.shape[:2]:
         z, smoothed = model.whole.z, model.whole.smoothed
-        data = _Data(wide, z, None, _outside(_read(block, wide)[0], z, None, model, wide))
+        data = _Data(wide, z, None, model.whole.outside / max(model.shape[2] - z.shape[2], 1))
     else:
         data = _coefficients(block, model, plan, wide, run)
         smoothed = second_round(data.z, data.box, wide, plan, run)
     windows = _windows(smoothed, data, model)
     inside = core.within(wide)
     if not uncertainty:
-        return SpatialPart(_bands(smoothed.estimate[inside], model, core), None, *windows, [], None)
-    views = _views(model, plan, smoothed, data, wide, core)
+        estimate = _bands(smoothed.estimate[inside], model, core, run)
+        return SpatialPart(estimate, None, *windows, [], None)
+    views = _views(model, plan, smoothed, data, wide, core, run)
     own = alone(smoothed.estimate, smoothed.leverage)[inside]
     return _finish(block, model, core, data, smoothed.estimate[inside], own, views, windows, run)
 
@@ -121,10 +123,10 @@ def _finish(
     basis, gain = model.basis, model.risk.gain
     z = data.z[core.within(data.box)]
     y, kept = _read(block, core)
-    f_in, f_out, doubted, odd = _shares(model, core, views, z - coefficients, data, kept)
+    f_in, f_out, doubted, odd = _shares(model, core, views, z - coefficients, data, kept, run)
     views = scaled(views, core, 1 - f_in)
     coefficients = coefficients + f_in[..., None] * (z - coefficients)
-    estimate = _bands(coefficients, model, core)
+    estimate = _bands(coefficients, model, core, run)
     _give_back(estimate, f_out, y, kept, z, basis)
     loading = (coefficients * np.sqrt(model.strength)) * np.sqrt(1 - f_out)[..., None]
     alien = f_out + model.faint * (1 - f_out)
@@ -135,9 +137,9 @@ def _finish(
     np.maximum(variance, np.float32(1e-12), out=variance)
     growth = None
     if data.holes is not None:
-        growth = _growth(model, data.holes, core.within(data.box))
+        growth = _growth(model, data.holes, core.within(data.box), run)
         variance *= growth
-    restored = lines(y, estimate, kept)
+    restored = lines(y, estimate, kept, run)
     at = tuple(restored.T)
     estimate[at], variance[at] = y[at], 1.0
     errors = SpatialErrors(core, basis, gain, views, loading, own, alien, restored)
@@ -145,9 +147,9 @@ def _finish(
     return SpatialPart(estimate, variance, *windows, listed, errors, growth)
 
 
-def _growth(model: SpatialModel, holes: Holes, core: tuple[slice, slice]) -> np.ndarray:
+def _growth(model: SpatialModel, holes: Holes, core: tuple[slice, slice], run: Run) -> np.ndarray:
     """Return (row, col, P) by how much the variance grows where some of a pixel is missing."""
-    growth = np.maximum(band_growth(holes, model.basis, core), 1)
+    growth = np.maximum(band_growth(holes, model.basis, core, run), 1)
     partly = holes.where[core] & (holes.share[core] > FEW)
     growth[partly] *= np.float32(model.gap_factor)
     return growth
@@ -176,10 +178,11 @@ def _shares(
     inside: np.ndarray,
     data: _Data,
     kept: np.ndarray | None,
+    run: Run,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Return shares of the residual inside and outside B to give back, doubt, and who is listed."""
     bands, k = model.basis.shape
-    claim = claimed(views, core, model.risk.gain)
+    claim = claimed(views, core, model.risk.gain, run)
     seen = np.ones(core.shape) if kept is None else kept.mean(axis=2)
     freedom = np.maximum(k * filled_power(seen) - claim, 0.5)
     scale, square = model.residual_scale[0], np.sum(inside**2, axis=2)
@@ -197,10 +200,19 @@ def _shares(
 
 
 def _views(
-    model: SpatialModel, plan: Plan, smoothed: Smoothed, data: _Data, wide: Box, core: Box
+    model: SpatialModel,
+    plan: Plan,
+    smoothed: Smoothed,
+    data: _Data,
+    wide: Box,
+    core: Box,
+    run: Run,
 ) -> list[View]:
     """Return the views of a region, scaled by what windows claim and by what is missing."""
-    views = model.risk.located(look(smoothed, wide, plan, model.risk), wide, smoothed.claim)
+    whole = model.whole
+    seen = sights(smoothed, wide, plan) if whole is None or whole.smoothed is not smoothed else (
+        whole.sights)  # fmt: skip
+    views = model.risk.located(look(seen, plan, model.risk, run), wide, smoothed.claim, run)
     inside = np.zeros(wide.shape)
     inside[core.within(wide)] = 1.0
     views = scaled(views, wide, inside)
@@ -212,34 +224,38 @@ def _views(
 def _coefficients(block: Block, model: SpatialModel, plan: Plan, wide: Box, run: Run) -> _Data:
     """Return z on all windows that are needed, missing elements filled."""
     need = covering_box(plan.sizes, covering_box(plan.sizes, wide))
-    boxes = filling_boxes(plan, need) if model.missing else [need]
+    boxes = filling_boxes(plan, need, model.fillings) if model.missing else [need]
     outer = grow(boxes[-1], HALO, model.shape[:2]) if model.missing else need
     y, kept = _read(block, outer)
-    seen = project(y, model.basis, outer.left)
+    seen = project(y, model.basis, outer.left, run)
     inner = need.within(outer)
     if kept is None:
         z = np.ascontiguousarray(seen[inner])
-        return _Data(need, z, None, _outside(y[inner], z, None, model, need))
+        return _Data(need, z, None, _outside(y[inner], z, None, model, need, run))
     holes = find_holes(kept, model.basis)
     pixels = model.shape[0] * model.shape[1]
     z = filled(seen, holes, 1 / (model.strength * pixels), outer, boxes, plan, run)
-    outside = _outside(y[inner], z, kept[inner], model, need)
+    outside = _outside(y[inner], z, kept[inner], model, need, run)
     return _Data(need, z, holes.part(inner), outside)
 
 
 def _outside(
-    y: np.ndarray, z: np.ndarray, kept: np.ndarray | None, model: SpatialModel, box: Box
+    y: np.ndarray,
+    z: np.ndarray,
+    kept: np.ndarray | None,
+    model: SpatialModel,
+    box: Box,
+    run: Run,
 ) -> np.ndarray:
     """Return (row, col) the mean square of the data outside the subspace; one if all is in it."""
     bands, k = model.basis.shape
     if bands == k:
         return np.ones(z.shape[:2])
     if not model.missing:
-        left = np.einsum("yxp,yxp->yx", y, y) - np.einsum("yxk,yxk->yx", z, z)
-        return np.asarray(left / (bands - k))
+        return np.asarray((squares(y, run) - squares(z, run)) / (bands - k))
     # The scene decides the form, not the region: one without gaps must round like the others.
     kept = np.ones(y.shape, dtype=bool) if kept is None else kept
-    rest = (y - _bands(z, model, box)) * kept
+    rest = (y - _bands(z, model, box, run)) * kept
     seen = kept.mean(axis=2) * (bands - k)
     left = np.einsum("yxp,yxp->yx", rest, rest)
     return np.divide(left, seen, out=np.ones(z.shape[:2]), where=seen > 0)
@@ -250,9 +266,11 @@ def _read(block: Block, box: Box) -> tuple[np.ndarray, np.ndarray | None]:
     return y, None if kept is None or kept.all() else kept
 
 
-def _bands(coefficients: np.ndarray, model: SpatialModel, box: Box) -> np.ndarray:
+def _bands(
+    coefficients: np.ndarray, model: SpatialModel, box: Box, run: Run = in_turn
+) -> np.ndarray:
     """Return ẑ Bᵀ (row, col, P), in products of one shape."""
-    return project(coefficients, np.ascontiguousarray(model.basis.T), box.left)
+    return project(coefficients, np.ascontiguousarray(model.basis.T), box.left, run)
 
 
 def _windows(

@@ -11,23 +11,30 @@ as far as that can be told from chance.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
+from sigmacube.core.parallel import at_once
 from sigmacube.core.spatial.fit import BINS, Fits, cut, project
 from sigmacube.core.spatial.geometry import Box
 from sigmacube.core.spatial.smoothing import Plan, Run, Smoothed, both_rounds
 from sigmacube.core.spatial.subspace import project as project_bands
+from sigmacube.core.spatial.subspace import squares
 from sigmacube.core.spatial.transform import N_RINGS, forward, inverse, rings
 from sigmacube.core.spatial.unexplained import alone, doubt, given_back, normal_score, scale_of
 from sigmacube.core.spatial.views import (
     RiskTable,
+    Sight,
     View,
+    by_windows,
     error_sample,
     look,
+    sights,
     variance_along,
-    viewing,
+    white_draws,
 )
 
 __all__ = ["Trial", "capped", "less_own", "measured_risk", "ordinary", "try_patch"]
@@ -72,9 +79,9 @@ class Trial:
     """(rows, cols, k) the squared error of every coefficient, without bias, by Stein's identity."""
     response: np.ndarray
     """(rows, cols, k) square of the estimate's response to noise: its variance."""
-    windows: list[Fits]
+    sights: list[Sight]
     """Windows that the error model looks through."""
-    coefficients: list[tuple[np.ndarray, np.ndarray, np.ndarray]]
+    coefficients: list[tuple[np.ndarray, ...]]
     """By stack of windows, for coefficients by frequency: response along kept directions (windows,
     R, rows, cols), summed over all k (windows, rows, cols), and the error, summed likewise."""
     outside: np.ndarray
@@ -89,9 +96,15 @@ class Trial:
         """The patch as a scene of its own."""
         return Box(0, self.residual.shape[0], 0, self.residual.shape[1])
 
-    def views(self, table: RiskTable) -> list[View]:
-        """Return what windows see of the error, before the factor of each pixel."""
-        return look(self.smoothed, self.box, self.plan, table)
+    @property
+    def windows(self) -> list[Fits]:
+        """Windows that the error model looks through."""
+        return [sight.fits for sight in self.sights]
+
+    def located(self, table: RiskTable, run: Run) -> list[View]:
+        """Return what windows see of the error."""
+        views = look(self.sights, self.plan, table, run)
+        return table.located(views, self.box, self.smoothed.claim, run)
 
 
 def try_patch(
@@ -116,10 +129,10 @@ def try_patch(
         Share of the elements that were there: below one the noise is what windows have in dropped
         directions.
     """
-    z = project_bands(y, basis, left)
+    z = project_bands(y, basis, left, run)
     if share < 1:  # what was imputed has more noise than the windows of the scene will see
         z, noise = z / np.sqrt(noise), np.ones_like(noise)
-    outside = np.einsum("yxp,yxp->yx", y, y) - np.einsum("yxk,yxk->yx", z, z)
+    outside = squares(y, run) - squares(z, run)
     box = Box(0, z.shape[0], 0, z.shape[1])
     probe = coloured(rng, z.shape, plan)
     smoothed, again = both_rounds(z, z + STEP * probe, box, plan, run)
@@ -128,10 +141,15 @@ def try_patch(
     error = residual**2 + 2 * probe * response - noise
     fields = (residual, probe, response)
     response = capped(response, smoothed.claim)
-    windows = [fits for fits, _ in viewing(smoothed, plan)]
-    parts = [_by_frequency(f, (*fields, response), noise, plan) for f in windows]
+    single = [field.astype(np.float32) for field in (*fields, response)]
+    seen = sights(smoothed, box, plan)
+
+    def by_frequency(stack: int, part: slice) -> tuple[np.ndarray, ...]:
+        return _by_frequency(seen[stack].fits.part(part), single, noise, plan)
+
+    parts = by_windows(run, by_frequency, seen)
     square = response**2 * noise
-    return Trial(plan, z, smoothed, residual, error, square, windows, parts, outside, y.shape[2],
+    return Trial(plan, z, smoothed, residual, error, square, seen, parts, outside, y.shape[2],
                  share)  # fmt: skip
 
 
@@ -157,13 +175,13 @@ def coloured(rng: np.random.Generator, shape: tuple[int, ...], plan: Plan) -> np
 
 def _by_frequency(
     fits: Fits,
-    fields: tuple[np.ndarray, ...],
+    fields: list[np.ndarray],
     noise: np.ndarray,
     plan: Plan,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return response and squared error of a stack's coefficients, see `Trial.coefficients`."""
     power = plan.noise_power[0]
-    parts = [cut(field.astype(np.float32), fits.corner, fits.side) for field in fields]
+    parts = [cut(field, fits.corner, fits.side) for field in fields]
     kept = project(fits, parts[3]) ** 2 / power
     r, b, j, held = (forward(np.ascontiguousarray(np.moveaxis(part, 3, 1))) for part in parts)
     error = np.sum(r * r + 2 * b * j, axis=1) / power - noise.sum()
@@ -176,15 +194,15 @@ def measured_risk(trials: list[Trial], k: int, run: Run) -> RiskTable:
     Weights of windows fall off towards their edges, so errors that reach across windows are seen
     too small at low frequencies: power by ring of frequency is matched to what the scene has.
     """
-    table, actual = _tables(trials, k)
+    draws: list[Callable] = [partial(_white, trials, match) for match in range(MATCHES)]
+    *white, (table, actual) = at_once(run, *draws, partial(_tables, trials, k))
     table = replace(table, **_by_claim(trials, actual))
     for match in range(MATCHES + 1):
-        seen = [
-            table.located(trial.views(table), trial.box, trial.smoothed.claim) for trial in trials
-        ]
+        seen = [trial.located(table, run) for trial in trials]
         table = replace(table, gain=table.gain * _gains(trials, seen, table, run))
         if match < MATCHES:
-            ratio = actual / np.maximum(_modelled(trials, seen, table, match), 1e-12)
+            modelled = _modelled(trials, seen, table, white[match], run)
+            ratio = actual / np.maximum(modelled, 1e-12)
             ratio = np.clip(ratio, LEAST_MATCH, MOST_MATCH)
             kept = (table.kept.reshape(N_RINGS, BINS) * ratio[:, None]).ravel()
             table = replace(table, kept=kept, dropped=table.dropped * ratio)
@@ -201,10 +219,13 @@ def _lifted(trials: list[Trial], table: RiskTable, run: Run) -> dict[str, np.nda
         return {}
     rows, count = np.diag(np.sqrt(table.gain)), sum(trial.residual[..., 0].size for trial in trials)
     claim = sum(
-        float(variance_along(table.located(trial.views(table), trial.box, trial.smoothed.claim),
-                             trial.box, rows, rows, run).sum(dtype=np.float64))
+        float(
+            variance_along(trial.located(table, run), trial.box, rows, rows, run).sum(
+                dtype=np.float64
+            )
+        )
         for trial in trials
-    )  # fmt: skip
+    )
     error = sum(float(trial.error.sum()) for trial in trials)
     spread = SURELY * math.sqrt(2 * len(rows) * count)
     actual = drawn(np.array(error), np.array(claim), np.array(spread))
@@ -327,22 +348,34 @@ def _by_claim(trials: list[Trial], by_ring: np.ndarray) -> dict[str, np.ndarray]
     }
 
 
+def _white(trials: list[Trial], seed: int) -> list[list[tuple[np.ndarray, np.ndarray]]]:
+    """Return the white noise that a draw of the errors of all trials is made of."""
+    return [
+        list(white_draws(trial.sights, np.random.default_rng([9, seed, number])))
+        for number, trial in enumerate(trials)
+    ]
+
+
 def _modelled(
     trials: list[Trial],
     located: list[list[View]],
     table: RiskTable,
-    seed: int,
+    white: list[list[tuple[np.ndarray, np.ndarray]]],
+    run: Run,
 ) -> np.ndarray:
     """Return (rings,) the squared error by ring of frequency that a draw of the model has."""
     total, count = np.zeros(N_RINGS), 0
-    for number, (trial, views) in enumerate(zip(trials, located, strict=True)):
-        rng = np.random.default_rng([9, seed, number])
-        draw = error_sample(views, trial.box, len(table.gain), rng)
+    for trial, views, noise in zip(trials, located, white, strict=True):
+        draw = error_sample(views, trial.box, len(table.gain), noise, run)
         draw *= np.sqrt(table.gain).astype(np.float32)
-        for fits in trial.windows:
-            images = np.moveaxis(cut(draw, fits.corner, fits.side), 3, 1)
-            power = np.square(forward(np.ascontiguousarray(images))).sum(axis=1)
-            ring = np.broadcast_to(rings(fits.side), power.shape)
+
+        def power_of(stack: int, part: slice) -> tuple[np.ndarray]:
+            view = views[stack]  # noqa: B023
+            images = np.moveaxis(cut(draw, view.corner[part], view.side), 3, 1)  # noqa: B023
+            return (np.square(forward(np.ascontiguousarray(images))).sum(axis=1),)
+
+        for (power,) in by_windows(run, power_of, views):
+            ring = np.broadcast_to(rings(power.shape[1:]), power.shape)
             total += np.bincount(ring.ravel(), power.ravel(), minlength=N_RINGS)
             count += power.size
     return total / count

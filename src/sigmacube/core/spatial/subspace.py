@@ -12,6 +12,7 @@ from functools import partial
 
 import numpy as np
 
+from sigmacube.core.parallel import in_turn, strips
 from sigmacube.core.rank import noise_edge
 from sigmacube.core.spatial.geometry import Block, Box
 from sigmacube.core.spatial.smoothing import Run
@@ -25,6 +26,7 @@ __all__ = [
     "principal",
     "project",
     "rare",
+    "squares",
     "strengths",
     "strong",
     "tiles",
@@ -33,6 +35,8 @@ __all__ = [
 SIDE = 60
 TILE = 20
 SEGMENT = 32
+# Rows of a part of the scene that are worked on at a time: they should stay in a processor's cache.
+STRIP = 8
 BATCH = 16
 ROUNDS = 3
 STARTS = 3
@@ -120,7 +124,13 @@ def strong(total: np.ndarray, count: float) -> np.ndarray:
 
 
 def rare(
-    block: Block, shape: tuple[int, int, int], basis: np.ndarray, run: Run, rise: float = 1.0
+    block: Block,
+    shape: tuple[int, int, int],
+    basis: np.ndarray,
+    run: Run,
+    rise: float = 1.0,
+    *,
+    imputed: bool = False,
 ) -> np.ndarray:
     """Return the basis with the directions that some tile has above its edge in what is left.
 
@@ -128,6 +138,8 @@ def rare(
     ----------
     rise
         How much higher the edge of a tile is than that of white noise.
+    imputed
+        Whether missing values were drawn: by block, so that no block is read in parts.
     """
     boxes = blocks(shape[:2])
     for _ in range(ROUNDS):
@@ -136,9 +148,13 @@ def rare(
         found: list[np.ndarray] = []
         more: list[Box] = []
         for batch in batches(boxes):
-            parts = run(partial(_rare_in, block, basis, rise, shape), batch)
-            found += [v for part in parts for v in part]
-            more += [box for box, part in zip(batch, parts, strict=True) if part]
+            parts = [
+                (box, part) for box in batch for part in ([box] if imputed else _tile_rows(box))
+            ]
+            vectors = run(partial(_rare_in, block, basis, rise, shape), [p for _, p in parts])
+            found += [v for part in vectors for v in part]
+            some = {box for (box, _), part in zip(parts, vectors, strict=True) if part}
+            more += [box for box in batch if box in some]
         if not found:
             break
         boxes = more  # where nothing is left now, less will be
@@ -155,6 +171,12 @@ def tiles(image: np.ndarray, side: tuple[int, int]) -> np.ndarray:
     down, across = image.shape[0] // r, image.shape[1] // c
     whole = image[: down * r, : across * c].reshape(down, r, across, c, -1)
     return np.ascontiguousarray(whole.transpose(0, 2, 1, 3, 4)).reshape(down * across, r * c, -1)
+
+
+def _tile_rows(box: Box) -> list[Box]:
+    """Return the rows of whole tiles of a block, one by one; a block that is lower as it is."""
+    tops = range(box.top, max(box.bottom - TILE, box.top) + 1, TILE)
+    return [Box(top, min(top + TILE, box.bottom), box.left, box.right) for top in tops]
 
 
 def _rare_in(
@@ -262,7 +284,9 @@ def faint(strengths: np.ndarray, bands: int, least: float, imputed: bool = False
     return float(law[k:].sum())
 
 
-def lost_outside(y: np.ndarray, basis: np.ndarray, values: np.ndarray) -> tuple[float, float]:
+def lost_outside(
+    y: np.ndarray, basis: np.ndarray, values: np.ndarray, run: Run = in_turn
+) -> tuple[float, float]:
     """Return the signal per pixel that lies outside B in a patch y, and its standard error.
 
     Signal is smooth in space and noise is not: what tiles of 5 × 5 pixels have on average beyond
@@ -276,18 +300,20 @@ def lost_outside(y: np.ndarray, basis: np.ndarray, values: np.ndarray) -> tuple[
     bands, k = basis.shape
     r, c = (min(SMALL_TILE, side) for side in y.shape[:2])
     down, across, n = y.shape[0] // r, y.shape[1] // c, r * c
-    whole, count = y[: down * r, : across * c], down * across
-    mean = np.zeros((down, across, bands))
-    for i, j in np.ndindex(r, c):
-        mean += whole[i::r, j::c]
-    mean = mean.reshape(count, bands) / n
-    z = mean @ basis
-    power = n * np.square(mean - z @ basis.T).sum(axis=1)
-    power -= (bands - k) * (1 - n * (np.square(z) @ (1 / values)))
-    return float(power.mean() / n), math.sqrt(2 * (bands - k) / count) / n
+
+    def power_of(row: int) -> np.ndarray:
+        mean = y[row * r : (row + 1) * r, : across * c].sum(axis=0)
+        mean = mean.reshape(across, c, bands).sum(axis=1) / n
+        z = mean @ basis
+        power = n * np.square(mean - z @ basis.T).sum(axis=1)
+        power -= (bands - k) * (1 - n * (np.square(z) @ (1 / values)))
+        return np.asarray(power)
+
+    power = np.concatenate(run(power_of, range(down)))
+    return float(power.mean() / n), math.sqrt(2 * (bands - k) / len(power)) / n
 
 
-def faint_signal(patches: list[np.ndarray], basis: np.ndarray) -> float:
+def faint_signal(patches: list[np.ndarray], basis: np.ndarray, run: Run = in_turn) -> float:
     """Return the signal per pixel outside B of unit-noise patches, by what neighbours share of it.
 
     Noise that is white in space is not shared by neighbouring pixels, whatever its level; signal
@@ -300,9 +326,8 @@ def faint_signal(patches: list[np.ndarray], basis: np.ndarray) -> float:
     outside, weak = np.zeros(2), np.zeros(2)
     for y in patches:
         rows, cols = y.shape[:2]
-        centred = _without_lines(y)
-        inside = _shared(centred @ basis)
-        beyond = _shared(centred).sum(axis=1) - inside.sum(axis=1)
+        every, inside = _shared(y, basis, run)
+        beyond = every - inside.sum(axis=1)
         # What taking out means of lines makes of white noise: neighbours share less than nothing.
         left = (1 - 1 / rows) * (1 - 1 / cols)
         less = ((1 - 1 / cols) / rows + (1 - 1 / rows) / cols) / 2
@@ -314,20 +339,45 @@ def faint_signal(patches: list[np.ndarray], basis: np.ndarray) -> float:
     return max(float(surely / likeness), 0.0)
 
 
-def _without_lines(image: np.ndarray) -> np.ndarray:
-    """Return an image without the means of its rows and columns: offsets of lines are no signal."""
-    return np.asarray(image - image.mean(axis=0) - image.mean(axis=1, keepdims=True)
-                      + image.mean(axis=(0, 1)))  # fmt: skip
+def _shared(image: np.ndarray, basis: np.ndarray, run: Run) -> tuple[np.ndarray, np.ndarray]:
+    """Return mean product of neighbouring pixels and mean square: (2,) of all, (2, k) along B.
+
+    Without the means of rows and columns: offsets of lines are no signal.
+    """
+    rows, cols = image.shape[:2]
+    parts = strips(0, rows, STRIP)
+    mean = sum(run(lambda part: image[part].sum(axis=0), parts)) / rows
+
+    def products(part: slice) -> tuple[np.ndarray, np.ndarray]:
+        here = image[part.start : part.stop + 1] - mean  # the row below is a neighbour as well
+        here -= here.mean(axis=1, keepdims=True)
+        own = part.stop - part.start
+        return _products(here, own, "yxp,yxp->"), _products(here @ basis, own, "yxp,yxp->p")
+
+    sums = zip(*run(products, parts), strict=True)
+    pairs = np.maximum([(rows - 1) * cols, rows * (cols - 1), rows * cols], 1)
+    every, inside = ((np.sum(part, axis=0).T / pairs).T for part in sums)
+    return _mean_and_square(every), _mean_and_square(inside)
 
 
-def _shared(image: np.ndarray) -> np.ndarray:
-    """Return (2, bands) mean product of neighbouring pixels, and mean square."""
-    pairs = [(image[1:], image[:-1]), (image[:, 1:], image[:, :-1])]
-    shared = [np.einsum("yxp,yxp->p", a, b) / max(a[..., 0].size, 1) for a, b in pairs]
-    return np.array([np.mean(shared, axis=0), np.square(image).mean(axis=(0, 1))])
+def _products(image: np.ndarray, own: int, form: str) -> np.ndarray:
+    """Return (3, ...) sums of products with the pixels below, to the right, and with itself."""
+    here = image[:own]
+    pairs = (image[1:], image[:-1]), (here[:, 1:], here[:, :-1]), (here, here)
+    return np.array([np.einsum(form, a, b) for a, b in pairs])
 
 
-def project(values: np.ndarray, matrix: np.ndarray, left: int) -> np.ndarray:
+def _mean_and_square(sums: np.ndarray) -> np.ndarray:
+    return np.array([(sums[0] + sums[1]) / 2, sums[2]])
+
+
+def squares(values: np.ndarray, run: Run = in_turn) -> np.ndarray:
+    """Return the sum of squares (row, col) over the bands."""
+    parts = [values[part] for part in strips(0, len(values), STRIP)]
+    return np.concatenate(run(lambda y: np.einsum("yxp,yxp->yx", y, y), parts))
+
+
+def project(values: np.ndarray, matrix: np.ndarray, left: int, run: Run = in_turn) -> np.ndarray:
     """Return values · matrix (row, col, n), in segments of 32 columns anchored to the scene.
 
     Products of one shape, a pixel always at the same place in them, give the same bits wherever a
@@ -335,15 +385,18 @@ def project(values: np.ndarray, matrix: np.ndarray, left: int) -> np.ndarray:
     """
     rows, cols, inner = values.shape
     out = np.empty((rows, cols, matrix.shape[1]))
-    for start in range(left // SEGMENT * SEGMENT, left + cols, SEGMENT):
-        low, high = max(start, left), min(start + SEGMENT, left + cols)
-        part = values[:, low - left : high - left]
-        if high - low < SEGMENT:
-            padded = np.zeros((rows, SEGMENT, inner))
-            padded[:, low - start : high - start] = part
-            out[:, low - left : high - left] = np.matmul(padded, matrix)[
-                :, low - start : high - start
-            ]
-        else:
-            out[:, low - left : high - left] = np.matmul(part, matrix)
+
+    def fill(part: slice) -> None:
+        for start in range(left // SEGMENT * SEGMENT, left + cols, SEGMENT):
+            low, high = max(start, left), min(start + SEGMENT, left + cols)
+            here = values[part, low - left : high - left]
+            if high - low < SEGMENT:
+                padded = np.zeros((len(here), SEGMENT, inner))
+                padded[:, low - start : high - start] = here
+                here = np.matmul(padded, matrix)[:, low - start : high - start]
+                out[part, low - left : high - left] = here
+            else:
+                np.matmul(here, matrix, out=out[part, low - left : high - left])
+
+    run(fill, strips(0, rows, STRIP))
     return out

@@ -10,7 +10,7 @@ import numpy as np
 from sigmacube.core.rank import noise_edge
 from sigmacube.core.spatial.gap_errors import gap_factor, hole_factor, most_gaps
 from sigmacube.core.spatial.geometry import Block, Box, Windows, window_sizes
-from sigmacube.core.spatial.missing import imputed
+from sigmacube.core.spatial.missing import FILLINGS, imputed
 from sigmacube.core.spatial.noise_in_space import colour, coloured_edge, noise_power
 from sigmacube.core.spatial.risk import (
     Trial,
@@ -32,7 +32,7 @@ from sigmacube.core.spatial.subspace import (
     tiles,
 )
 from sigmacube.core.spatial.transform import forward
-from sigmacube.core.spatial.views import RiskTable
+from sigmacube.core.spatial.views import RiskTable, Sight
 
 __all__ = ["SpatialModel", "survey"]
 
@@ -55,6 +55,10 @@ class Whole:
     z: np.ndarray
     """(rows, cols, k) its data."""
     smoothed: Smoothed
+    sights: list[Sight]
+    """Windows that the error model looks through."""
+    outside: np.ndarray
+    """(rows, cols) square of the data outside the subspace."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,6 +90,8 @@ class SpatialModel:
     """The same for pixels of which some was observed."""
     faint: float
     """Signal of a pixel along each direction outside B, too faint to be seen."""
+    fillings: int = FILLINGS
+    """Rounds in which missing elements are filled."""
     whole: Whole | None = None
     """The run over the whole scene, if there was one: what a region of all of it need not repeat.
     It is not part of the arrays."""
@@ -124,6 +130,7 @@ class SpatialModel:
             hole_factor=float(arrays["hole_factor"]),
             gap_factor=float(arrays["gap_factor"]),
             faint=float(arrays["faint"]),
+            fillings=int(arrays["fillings"]),
             basis=np.asarray(arrays["basis"]),
             strength=np.asarray(arrays["strength"]),
             edges=np.asarray(arrays["edges"]),
@@ -168,20 +175,20 @@ def survey(
     sizes = window_sizes(shape[:2], windows)
     total, count, share = gram(block, shape, run)
     missing, gappy = share < 1 or count < shape[0] * shape[1], block
-    filling = strong(total, count) if directions is None else directions
     if missing:
+        filling = strong(total, count) if directions is None else directions
         block, total, filling = _completed(block, shape, filling, total, count, run)
-    basis = rare(block, shape, principal(total, count), run)
+    basis = rare(block, shape, principal(total, count), run, imputed=missing)
     powers = tuple(np.ones(w.side) for w in sizes)
     if not white_in_space:
         powers = noise_power(block, shape, basis, sizes, run)
     if np.any(powers[0] != 1):
-        basis = _above(block, shape, total, count, powers[0], run)
+        basis = _above(block, shape, total, count, powers[0], run, missing)
     basis, strength, noise, unseen = strengths(basis, total, count, missing)
     if missing:
         seen = np.sum((filling.T @ basis) ** 2, axis=0)
         noise = noise * (1 + (1 / max(share, 0.5) - 1) * seen)
-    edges = np.array([coloured_edge(power, basis.shape[1]) for power in powers])
+    edges = np.array([coloured_edge(power, basis.shape[1], run) for power in powers])
     model = SpatialModel(
         shape=shape,
         windows=windows,
@@ -219,8 +226,8 @@ def _measured(
     trials = _trials(block, boxes, model, noise, run, share)
     strength, powers = model.strength, model.noise_power
     if all(np.all(power == 1) for power in powers):
-        smooth = _smooth(block, boxes, model.basis, total)
-        shared = faint_signal([block(*box.slices)[0] for box in boxes], model.basis)
+        smooth = _smooth(block, boxes, model.basis, total, run)
+        shared = faint_signal([block(*box.slices)[0] for box in boxes], model.basis, run)
         bands, k = model.basis.shape
         faint = max(shared / max(share, 0.5) ** 2 - smooth, 0.0) / max(bands - k, 1)
         model = replace(model, faint=max(model.faint, faint))
@@ -231,7 +238,8 @@ def _measured(
     risk = less_own(trials, risk, scale[0])
     whole = None
     if not model.missing and trials[0].box.shape == model.shape[:2]:
-        whole = Whole(trials[0].z, trials[0].smoothed)
+        first = trials[0]
+        whole = Whole(first.z, first.smoothed, first.sights, first.outside)
     return replace(
         model,
         strength=strength * _met(trials, powers[0]),
@@ -267,11 +275,12 @@ def _above(
     count: float,
     power: np.ndarray,
     run: Run,
+    imputed: bool,
 ) -> np.ndarray:
     """Return the directions (P, k) above the edge of noise of some power over frequencies."""
-    rise = coloured_edge(power, shape[2]) / noise_edge(power.size, shape[2])
+    rise = coloured_edge(power, shape[2], run) / noise_edge(power.size, shape[2])
     basis = principal(total, count, colour(power))
-    return rare(block, shape, basis, run, 1 + WIDER * (rise - 1))
+    return rare(block, shape, basis, run, 1 + WIDER * (rise - 1), imputed=imputed)
 
 
 def _completed(
@@ -295,10 +304,12 @@ def _completed(
     return imputed(block, directions, power), total, directions
 
 
-def _smooth(block: Block, boxes: list[Box], basis: np.ndarray, total: np.ndarray) -> float:
+def _smooth(
+    block: Block, boxes: list[Box], basis: np.ndarray, total: np.ndarray, run: Run
+) -> float:
     """Return the signal per pixel outside B that is smooth in space, as far as it can be told."""
     values = np.maximum(np.einsum("pk,pq,qk->k", basis, total, basis), 1e-12)
-    found = [lost_outside(block(*box.slices)[0], basis, values) for box in boxes]
+    found = [lost_outside(block(*box.slices)[0], basis, values, run) for box in boxes]
     lost, error = np.mean(found, axis=0) * (1, 1 / np.sqrt(len(found)))
     return max(float(drawn(lost, np.zeros(()), error)), 0.0)
 

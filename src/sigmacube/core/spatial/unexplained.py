@@ -9,9 +9,12 @@ is added to the estimate, and the variance becomes (1 − f) σ² + f, the pixel
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import numpy as np
 from scipy.special import ndtr
+
+from sigmacube.core.parallel import ParallelMap, in_turn, strips
 
 __all__ = ["alone", "doubt", "given_back", "lines", "normal_score", "scale_of"]
 
@@ -29,6 +32,8 @@ APART, CLOSER = 5.0, 1.5
 LEVERAGE = 0.15
 OWN = 0.25
 LINE = 3
+# Rows that are looked at for lines at a time.
+STRIP = 8
 
 
 def normal_score(square: np.ndarray, freedom: np.ndarray) -> np.ndarray:
@@ -102,23 +107,26 @@ def isolated(estimate: np.ndarray) -> np.ndarray:
     if min(rows, cols) < 3:
         return np.zeros((rows, cols), dtype=bool)
     padded = np.pad(estimate.astype(np.float32), ((1, 1), (1, 1), (0, 0)), mode="reflect")
-    around = [
-        padded[1 + i : 1 + i + rows, 1 + j : 1 + j + cols]
-        for i in (-1, 0, 1)
-        for j in (-1, 0, 1)
-        if i or j
-    ]
-    mean = np.sum(around, axis=0) / np.float32(len(around))
+    shifts = [(1 + i, 1 + j) for i in (-1, 0, 1) for j in (-1, 0, 1) if i or j]
+    mean = np.zeros(estimate.shape, dtype=np.float32)
+    for i, j in shifts:
+        mean += padded[i : i + rows, j : j + cols]
+    mean /= np.float32(len(shifts))
+    own = np.square(padded[1:-1, 1:-1] - mean).sum(axis=2)
+    found = own > APART**2
+    row, col = np.nonzero(found)  # few are far from the mean: only there it is asked how far others
+    centre = mean[row, col]
+    farthest = np.zeros(len(row), dtype=np.float32)
+    for i, j in shifts:
+        off = np.square(padded[row + i, col + j] - centre).sum(axis=1)
+        np.maximum(farthest, off, out=farthest)
+    found[row, col] = own[row, col] > CLOSER**2 * farthest
+    return np.asarray(found)
 
-    def distance(image: np.ndarray) -> np.ndarray:
-        return np.asarray(np.square(image - mean).sum(axis=2))
 
-    own = distance(padded[1:-1, 1:-1])
-    farthest = np.max([distance(image) for image in around], axis=0)
-    return (own > APART**2) & (own > CLOSER**2 * farthest)
-
-
-def lines(y: np.ndarray, estimate: np.ndarray, kept: np.ndarray | None) -> np.ndarray:
+def lines(
+    y: np.ndarray, estimate: np.ndarray, kept: np.ndarray | None, run: ParallelMap = in_turn
+) -> np.ndarray:
     """Return (n, 3) elements of narrow features: three neighbouring bands far from the estimate.
 
     Parameters
@@ -128,8 +136,16 @@ def lines(y: np.ndarray, estimate: np.ndarray, kept: np.ndarray | None) -> np.nd
     kept
         (row, col, P) which elements are there, None where all are.
     """
+    parts = strips(0, len(y) if y.shape[2] >= 4 * LINE else 0, STRIP)
+    found = run(partial(_lines_in, y, estimate, kept), parts)
+    return np.concatenate([np.zeros((0, 3), dtype=np.intp), *found])
+
+
+def _lines_in(
+    y: np.ndarray, estimate: np.ndarray, kept: np.ndarray | None, rows: slice
+) -> np.ndarray:
     found = [np.zeros((0, 3), dtype=np.intp)]
-    for row in range(len(y) if y.shape[2] >= 4 * LINE else 0):
+    for row in range(rows.start, rows.stop):
         left = np.subtract(y[row], estimate[row], dtype=np.float32, casting="same_kind")
         if kept is not None:
             left *= kept[row]

@@ -12,25 +12,30 @@ The largest windows are looked through: errors reach further than the small ones
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, fields, replace
 from functools import partial
+from itertools import chain
+from typing import Any
 
 import numpy as np
 
+from sigmacube.core.parallel import in_turn, strips
 from sigmacube.core.spatial.fit import Fits
 from sigmacube.core.spatial.geometry import Box
 from sigmacube.core.spatial.smoothing import Plan, Run, Smoothed
 from sigmacube.core.spatial.transform import forward, inverse, rings, spread
 
-__all__ = ["RiskTable", "View", "claimed", "error_sample", "functional_features", "look", "merged",
-           "pixel_sum", "scaled", "shares", "support_shares", "variance_along",
-           "viewing"]  # fmt: skip
+__all__ = ["RiskTable", "Sight", "View", "by_windows", "claimed", "error_sample",
+           "functional_features", "look", "merged", "pixel_sum", "scaled", "shares", "sights",
+           "support_shares", "variance_along", "white_draws"]  # fmt: skip
 
 # Rows of the scene that variances are computed for at a time, anchored to the scene.
 BAND_ROWS = 20
 # Elements of the stacks that supports are handled in.
 MOST = 4_000_000
+# Windows that are worked on at a time.
+TOGETHER = 16
 
 Shares = tuple["View", np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
@@ -70,9 +75,11 @@ class RiskTable:
         """
         return np.asarray(self.factor[np.searchsorted(self.bounds, claim)] * claim + self.lost)
 
-    def located(self, views: list[View], core: Box, claim: np.ndarray) -> list[View]:
+    def located(
+        self, views: list[View], core: Box, claim: np.ndarray, run: Run = in_turn
+    ) -> list[View]:
         """Return views whose squared error is `pixel_error` at every pixel of ``core``."""
-        seen = np.maximum(claimed(views, core, self.gain), 1e-12)
+        seen = np.maximum(claimed(views, core, self.gain, run), 1e-12)
         return scaled(views, core, self.pixel_error(claim) / seen)
 
 
@@ -99,9 +106,32 @@ class View:
         r, c = self.weight.shape[1:]
         return r, c
 
+    def part(self, chosen: slice) -> View:
+        """Return some of the windows."""
+        return View(*(getattr(self, field.name)[chosen] for field in fields(self)))
 
-def viewing(smoothed: Smoothed, plan: Plan) -> Iterator[tuple[Fits, np.ndarray]]:
-    """Yield the windows that the error model looks through, and their weights, by padded rank.
+
+@dataclass(frozen=True, eq=False)
+class Sight:
+    """Windows that the error model looks through, ranks padded to the same R."""
+
+    fits: Fits
+    weight: np.ndarray
+    """(windows, rows, cols) weights that sum to one over all windows at every pixel."""
+
+    @property
+    def corner(self) -> np.ndarray:
+        """(windows, 2) first pixel in the scene."""
+        return self.fits.corner
+
+    @property
+    def side(self) -> tuple[int, int]:
+        """Rows and columns of a window."""
+        return self.fits.side
+
+
+def sights(smoothed: Smoothed, core: Box, plan: Plan) -> list[Sight]:
+    """Return the windows that the error model looks through, by padded rank.
 
     Windows of one rank come in the order of the scene, however it is cut into regions.
     """
@@ -113,30 +143,51 @@ def viewing(smoothed: Smoothed, plan: Plan) -> Iterator[tuple[Fits, np.ndarray]]
             if chosen.any():
                 padded = fits.directions.shape[2]
                 groups.setdefault(padded, []).append((fits.part(chosen), omega[chosen]))
+    found = []
     for padded in sorted(groups):
         fits_, omegas = zip(*groups[padded], strict=True)
-        yield Fits.joined(fits_), np.concatenate(omegas)
+        found.append(Sight(Fits.joined(fits_), np.concatenate(omegas)))
+    total = pixel_sum(found, core, [sight.weight for sight in found])
+    share = np.divide(1, total, out=np.zeros_like(total), where=total > 0)
+    return [Sight(s.fits, s.weight * _cut(share, core, s)) for s in found]
 
 
-def look(smoothed: Smoothed, core: Box, plan: Plan, table: RiskTable) -> list[View]:
-    """Return the views of a region with weights that sum to one at every pixel of ``core``."""
+def look(seen: list[Sight], plan: Plan, table: RiskTable, run: Run = in_turn) -> list[View]:
+    """Return the views of a region with weights that sum to one at every pixel of it."""
     power = plan.noise_power[0].astype(np.float32)
     by_class = table.kept.astype(np.float32)
     by_ring = table.dropped.astype(np.float32)[:, rings(plan.sizes[0].side)]
-    views = []
-    for fits, omega in viewing(smoothed, plan):
-        kept = by_class[fits.classes]
-        kept *= fits.kept
+
+    def errors(stack: int, part: slice) -> tuple[np.ndarray, np.ndarray]:
+        fits = seen[stack].fits
+        kept = by_class[fits.classes[part]]
+        kept *= fits.kept[part]
         kept *= power
-        dropped = by_ring[np.searchsorted(table.levels, fits.left)] * power
-        views.append(View(fits.corner, fits.directions, fits.rank, kept, dropped, omega))
-    return _normalised(views, core)
+        return kept, by_ring[np.searchsorted(table.levels, fits.left[part])] * power
+
+    return [
+        View(s.fits.corner, s.fits.directions, s.fits.rank, kept, dropped, s.weight)
+        for s, (kept, dropped) in zip(seen, by_windows(run, errors, seen), strict=True)
+    ]
 
 
-def _normalised(views: list[View], core: Box) -> list[View]:
-    total = pixel_sum(views, core, [view.weight for view in views])
-    share = np.divide(1, total, out=np.zeros_like(total), where=total > 0)
-    return scaled(views, core, share)
+def by_windows(
+    run: Run, function: Callable[[int, slice], tuple[np.ndarray, ...]], stacks: Sequence[Any]
+) -> list[tuple[np.ndarray, ...]]:
+    """Return what a function of a stack's number and some of its windows gives, for whole stacks.
+
+    Stacks have the first pixels of their windows; windows do not depend on each other.
+    """
+    items = [
+        (number, part)
+        for number, stack in enumerate(stacks)
+        for part in strips(0, len(stack.corner), TOGETHER)
+    ]
+    parts: list[list[tuple[np.ndarray, ...]]] = [[] for _ in stacks]
+    found = run(lambda item: function(*item), items)
+    for (number, _), arrays in zip(items, found, strict=True):
+        parts[number].append(arrays)
+    return [tuple(map(np.concatenate, zip(*some, strict=True))) for some in parts]
 
 
 def scaled(views: list[View], core: Box, factor: np.ndarray) -> list[View]:
@@ -144,7 +195,7 @@ def scaled(views: list[View], core: Box, factor: np.ndarray) -> list[View]:
     return [replace(v, weight=v.weight * _cut(factor, core, v)) for v in views]
 
 
-def _cut(image: np.ndarray, core: Box, view: View) -> np.ndarray:
+def _cut(image: np.ndarray, core: Box, view: View | Sight) -> np.ndarray:
     """Return (windows, rows, cols) parts of an image on ``core``, zero outside of it."""
     r, c = view.side
     shape = (image.shape[0] + 2 * r, image.shape[1] + 2 * c)
@@ -155,7 +206,7 @@ def _cut(image: np.ndarray, core: Box, view: View) -> np.ndarray:
     return windows[at[:, 0], at[:, 1]]
 
 
-def pixel_sum(views: list[View], core: Box, values: list[np.ndarray]) -> np.ndarray:
+def pixel_sum(views: Sequence[View | Sight], core: Box, values: list[np.ndarray]) -> np.ndarray:
     """Return Σ_a values_a(u) (rows, cols) over ``core`` of values (windows, rows, cols)."""
     rows = max((v.side[0] for v in views), default=0)
     cols = max((v.side[1] for v in views), default=0)
@@ -181,9 +232,14 @@ def trace(view: View, gain: np.ndarray) -> np.ndarray:
     return spread(total[:, None])[:, 0]
 
 
-def claimed(views: list[View], core: Box, gain: np.ndarray) -> np.ndarray:
+def claimed(views: list[View], core: Box, gain: np.ndarray, run: Run = in_turn) -> np.ndarray:
     """Return (rows, cols) the claimed squared error of every pixel's k coefficients."""
-    return pixel_sum(views, core, [view.weight * trace(view, gain) for view in views])
+
+    def weighted(stack: int, part: slice) -> tuple[np.ndarray]:
+        view = views[stack].part(part)
+        return (view.weight * trace(view, gain),)
+
+    return pixel_sum(views, core, [part for (part,) in by_windows(run, weighted, views)])
 
 
 def variance_along(
@@ -200,7 +256,7 @@ def variance_along(
     maps (rows, cols) and profiles (n,) that ``more`` holds.
     """
     single = [np.asarray(rows, dtype=np.float32) for rows in (first, second)]
-    parts = [_weighted(view) for view in views]
+    parts = by_windows(run, lambda stack, part: _weighted(views[stack].part(part)), views)
     flat = pixel_sum(views, core, [part[1] for part in parts])
     flats = [(flat, np.einsum("vk,vk->v", *single))]
     flats += [(image.astype(np.float32), row.astype(np.float32)) for image, row in more]
@@ -225,7 +281,7 @@ def _fill(
     out: np.ndarray,
     core: Box,
     views: list[View],
-    parts: list[tuple[np.ndarray, np.ndarray]],
+    parts: list[tuple[np.ndarray, ...]],
     single: list[np.ndarray],
     flats: list[tuple[np.ndarray, np.ndarray]],
     band: Box,
@@ -336,29 +392,55 @@ def _vectors(view: View, a: int, at: tuple[int, int], weights: np.ndarray) -> np
     return np.concatenate([kept, flat], axis=1).reshape(n, -1).astype(np.float64)
 
 
-def error_sample(views: list[View], core: Box, k: int, rng: np.random.Generator) -> np.ndarray:
-    """Return (rows, cols, k) one draw of the error, Σ_a √ω S_a^½ g_a with g white."""
+def error_sample(
+    views: list[View],
+    core: Box,
+    k: int,
+    white: Iterable[tuple[np.ndarray, np.ndarray]],
+    run: Run = in_turn,
+) -> np.ndarray:
+    """Return (rows, cols, k) one draw of the error, Σ_a √ω S_a^½ g_a with g white.
+
+    Parameters
+    ----------
+    white
+        `white_draws` of the views.
+    """
     rows = max((v.side[0] for v in views), default=0)
     cols = max((v.side[1] for v in views), default=0)
     total = np.zeros((core.shape[0] + 2 * rows, core.shape[1] + 2 * cols, k), dtype=np.float32)
-    for view in views:
+    for view, (kept, flat) in zip(views, white, strict=True):
         r, c = view.side
         at = view.corner - (core.top, core.left) + (rows, cols)
-        for (y, x), window in zip(at.tolist(), _window_samples(view, rng), strict=True):
+        samples = run(
+            lambda part: _window_samples(view.part(part), kept[part], flat[part]),  # noqa: B023
+            strips(0, len(at), TOGETHER),
+        )
+        for (y, x), window in zip(at.tolist(), chain(*samples), strict=True):
             total[y : y + r, x : x + c] += window
     return total[rows : rows + core.shape[0], cols : cols + core.shape[1]]
 
 
-def _window_samples(view: View, rng: np.random.Generator) -> np.ndarray:
+def white_draws(
+    views: Sequence[View | Sight], rng: np.random.Generator
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yield g for every view: (windows, R, rows, cols) along V and (windows, k, rows, cols)."""
+    for view in views:
+        directions = view.fits.directions if isinstance(view, Sight) else view.directions
+        count, k, padded = directions.shape
+        yield (
+            rng.standard_normal((count, padded, *view.side), dtype=np.float32),
+            rng.standard_normal((count, k, *view.side), dtype=np.float32),
+        )
+
+
+def _window_samples(view: View, along: np.ndarray, flat: np.ndarray) -> np.ndarray:
     """Return (windows, rows, cols, k) √ω S_a^½ g, with g white."""
     count, k, padded = view.directions.shape
     r, c = view.side
-    along = rng.standard_normal((count, padded, r, c), dtype=np.float32) * np.sqrt(view.kept)
-    flat = rng.standard_normal((count, k, r, c), dtype=np.float32)
-    flat *= np.sqrt(view.dropped)[:, None]
+    along = inverse(along * np.sqrt(view.kept)).reshape(count, padded, r * c)
+    flat = inverse(flat * np.sqrt(view.dropped)[:, None]).reshape(count, k, r * c)
     V, Vt = view.directions, view.directions.transpose(0, 2, 1)
-    along = inverse(along).reshape(count, padded, r * c)
-    flat = inverse(flat).reshape(count, k, r * c)
     image = flat + np.matmul(V, along - np.matmul(Vt, flat))
     return np.moveaxis(image.reshape(count, k, r, c) * np.sqrt(view.weight)[:, None], 1, 3)
 
