@@ -34,6 +34,8 @@ EDGE_MARGIN = 1.01
 FENCE = 1.5
 # Residuals count as at most this in the loss of a pixel, which windows are compared by.
 LOSS_BOUND = 3.0
+# Half of the width of residual sizes that their density is counted in.
+HALF_BIN = 0.25
 
 
 def reweight(data: Observed, state: MEstimate, influence: Influence) -> MEstimate:
@@ -155,10 +157,10 @@ def fence_bands(data: Observed) -> np.ndarray:
     return np.where(data.present, fenced, np.where(counts > 0, middle, 0))
 
 
-def density_at(size: np.ndarray, cut: float, n_kept: int, half_width: float = 0.25) -> float:
+def density_at(size: np.ndarray, cut: float, n_kept: int) -> float:
     """Return the density of residual sizes at the cut, per kept element."""
-    near = int(np.count_nonzero((size > cut - half_width) & (size < cut + half_width)))
-    return near / max(n_kept, 1) / (2 * half_width)
+    near = int(np.count_nonzero((size > cut - HALF_BIN) & (size < cut + HALF_BIN)))
+    return near / max(n_kept, 1) / (2 * HALF_BIN)
 
 
 def to_solution(
