@@ -55,12 +55,7 @@ def _remember(context: click.Context, parameter: click.Parameter, value: bool) -
 #: They may stand before or after a command's name.
 _COMMON = [
     click.Option(
-        names,
-        is_flag=True,
-        is_eager=True,
-        expose_value=False,
-        callback=_remember,
-        help=about,
+        names, is_flag=True, is_eager=True, expose_value=False, callback=_remember, help=about
     )
     for names, about in (
         (["-q", "--quiet"], "Print errors only."),

@@ -22,12 +22,7 @@ from sigmacube.io.places import check_plain
 from sigmacube.io.result_file import ResultFile, open_result
 from sigmacube.io.source import Source
 from sigmacube.show import plots
-from sigmacube.show.key_figures import (
-    data_uri,
-    key_figures,
-    relative_std,
-    unexplained_of,
-)
+from sigmacube.show.key_figures import data_uri, key_figures, relative_std, unexplained_of
 from sigmacube.show.look import CSS
 from sigmacube.show.place import Place
 from sigmacube.show.telling import Pixel, telling_pixels
@@ -213,10 +208,8 @@ class _Page:
 
     def scene(self) -> str:
         """Return the scene before and after, and sigma."""
-        result, shown = (
-            self.result,
-            plots.usable_bands(self.result.estimate, self.source.good_bands),
-        )
+        result = self.result
+        shown = plots.usable_bands(result.estimate, self.source.good_bands)
         chosen = plots.color_bands(shown, result.wavelengths)
         limits = plots.stretch_limits(result.estimate[:, :, chosen])
         pictures: list[tuple[str, Any]] = []

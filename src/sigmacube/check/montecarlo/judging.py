@@ -200,7 +200,7 @@ def _summary(
     if elements == 0:
         raise ValueError("Invalid trials: no element has an estimate and a standard deviation.")
     mean, square, *shares = (
-        _total([getattr(block, name) for block in blocks]) / elements
+        np.sum([getattr(block, name) for block in blocks], axis=0) / elements
         for name in ("coverage", "coverage_squared", "inside", "inside_truth")
     )
     spread = np.sqrt(np.maximum(square - mean**2, 0))
@@ -245,10 +245,6 @@ def _normality(sampled: np.ndarray, z: np.ndarray, freedom: int) -> dict[str, An
         "shapiro_rejected_z": _share_rejected(shapiro_p(z)),
         "shapiro_limits": binomial_limits(0.05, min(len(p_values), freedom)),
     }
-
-
-def _total(parts: list[np.ndarray]) -> np.ndarray:
-    return np.asarray(np.sum(parts, axis=0))
 
 
 def _by_level(levels: tuple[float, ...], values: np.ndarray) -> Mapping[float, float]:

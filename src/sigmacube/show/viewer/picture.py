@@ -27,11 +27,7 @@ GROUPS = {
     },
     "Taken away": {"removed": "Removed: observed − denoised", "z": "z: removed / noise σ"},
     "Uncertainty": {"sigma": "σ", "ratio": "σ relative to the noise"},
-    "Model": {
-        "rank": "Rank",
-        "residual": "Residual / noise variance",
-        "rejected": "Rejected",
-    },
+    "Model": {"rank": "Rank", "residual": "Residual / noise variance", "rejected": "Rejected"},
 }
 #: Pictures that need the noisy input, and what they are read from beside it.
 _OBSERVED = {"observed_rgb": "rgb", "observed": "band", "removed": "band", "z": "band"}

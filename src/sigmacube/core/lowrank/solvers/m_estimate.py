@@ -59,12 +59,7 @@ def reweight(data: Observed, state: MEstimate, influence: Influence) -> MEstimat
 
 
 def settle(
-    data: Observed,
-    influence: Influence,
-    rank: int | str,
-    tolerance: float,
-    *,
-    proof: bool = True,
+    data: Observed, influence: Influence, rank: int | str, tolerance: float, *, proof: bool = True
 ) -> MEstimate:
     """Iterate from the patch held to its fences, and choose the rank along with it.
 

@@ -9,13 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from sigmacube.core.lowrank.solvers.low_rank import (
-    LowRank,
-    Observed,
-    full_influence,
-    iterate,
-    rms,
-)
+from sigmacube.core.lowrank.solvers.low_rank import LowRank, Observed, full_influence, iterate, rms
 
 # Strength of the prior that a pixel's coefficients are as large as those of the window, relative
 # to what a Bayesian would take. It is felt only where a pixel or a band has hardly any elements
