@@ -36,6 +36,8 @@ class EstimatedCube(Card):
     """How it was made."""
     error_model: ErrorModel | None
     """Covariances of the errors; None when it was not kept."""
+    filled_bands: np.ndarray | None = None
+    """(band,) True for bands with any value, where this is part of a scene or is not in memory."""
 
     _other_names: ClassVar[Mapping[str, str]] = {
         "values": "'estimate', the denoised values",
@@ -60,6 +62,8 @@ class EstimatedCube(Card):
 
     def has_values(self) -> np.ndarray:
         """Return (band,) True for bands with any value that is not masked."""
+        if self.filled_bands is not None:
+            return self.filled_bands
         return np.asarray(np.isfinite(self.unlabelled().estimate).any(axis=(0, 1)))
 
     def interval(self, level: float = 0.95) -> tuple[np.ndarray, np.ndarray]:
@@ -300,10 +304,6 @@ class DenoisedCube(EstimatedCube):
     def unlabelled(self) -> DenoisedCube:
         """Return the result with plain arrays (row, col, band): itself, where it has no labels."""
         return self
-
-    def has_values(self) -> np.ndarray:
-        """Return (band,) True for bands with any value that is not masked."""
-        return super().has_values() if self.filled_bands is None else self.filled_bands
 
     def error_correlation(self) -> ErrorCorrelation | None:
         """Work out the mean error correlation along each axis, as files state it."""

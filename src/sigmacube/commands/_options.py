@@ -66,6 +66,9 @@ class Number(click.ParamType):
         return number
 
 
+_LEVEL = Number(positive=True)
+
+
 class Sides(click.ParamType):
     """The size of a window: ``20``, ``20x30`` (rows, cols) or ``20x30x50`` (rows, cols, bands)."""
 
@@ -110,7 +113,7 @@ class NoiseOption(click.ParamType):
             self.fail(
                 f"{value!r} is no number, none of {names}, and no such file exists.", param, ctx
             )
-        return Number(positive=True).convert(value, param, ctx)
+        return _LEVEL.convert(value, param, ctx)
 
 
 class RankOption(click.ParamType):

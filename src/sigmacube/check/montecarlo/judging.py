@@ -110,7 +110,8 @@ def _judge_block(
     # The mean of T trials follows each of them: their deviations are smaller by √(1 − 1/T).
     z = (errors - mean) / (sigma * np.float32(math.sqrt(1 - 1 / count)))
     variance = np.var(errors, axis=0, ddof=1, dtype=np.float64)
-    picked = np.searchsorted(np.flatnonzero(known) + start, _within(chosen, start, stop))
+    ours = chosen[slice(*np.searchsorted(chosen, (start, stop)))]
+    picked = np.searchsorted(np.flatnonzero(known) + start, ours)
     predicted = np.sqrt(np.mean(np.square(np.atleast_2d(sigma), dtype=np.float64), axis=0))
     ratio = np.full(stop - start, np.nan, dtype=np.float32)
     # Trials that agree to the last bit have no spread to compare with.
@@ -161,11 +162,6 @@ def _choose(trials: Trials, sample: int, std: np.ndarray | None) -> np.ndarray:
     seed = np.random.SeedSequence(trials.entropy, spawn_key=(SAMPLE_KEY,))
     rng = np.random.default_rng(seed)
     return np.sort(rng.choice(known, size=min(sample, len(known)), replace=False))
-
-
-def _within(chosen: np.ndarray, start: int, stop: int) -> np.ndarray:
-    low, high = np.searchsorted(chosen, (start, stop))
-    return chosen[low:high]
 
 
 def _inverse_std_bias(count: int) -> float:

@@ -98,14 +98,9 @@ class Trials:
         return calibrated(result, cube) if calibrate else result
 
     def run(self, *, workers: int | None = None, progress: Progress | None = None) -> None:
-        """Denoise all observations that the folder does not hold yet.
+        """Denoise all observations that the folder does not hold yet, ``workers`` at a time.
 
-        Parameters
-        ----------
-        workers
-            Trials at a time; the number of processors by default.
-        progress
-            Called as ``progress(done, total)``, counted in trials.
+        ``progress(done, total)`` counts trials.
         """
         self._claim_folder()
         missing = [t for t in range(self.count) if not self._path("error", t).exists()]

@@ -199,18 +199,8 @@ def correct(
     the others. Kept components of pure noise are observed, not predicted: their variance is left
     as it is, and the gap factor is that of both together.
 
-    Parameters
-    ----------
-    out
-        What is corrected, in place.
-    here
-        Pixels of it.
-    factors
-        Factors of all windows over these pixels.
-    inside
-        The same pixels in what the factors cover.
-    run
-        Parallel map.
+    The pixels ``here`` of ``out`` are corrected in place; they lie ``inside`` what the factors, all
+    windows over them, cover.
     """
     shape, grid = out.estimate.shape, factors.grid
     if out.left_out is None or out.gap_factor is None:
@@ -294,19 +284,8 @@ def pool_noise_correlation(parts: Iterable[Factors], run: ParallelMap) -> np.nda
 
     N = U D Vᵀ of the noise components alone, so Σ_shared N_a N_b is the sum over the elementwise
     product of (U D)_aᵀ(U D)_b over shared pixels with V_aᵀV_b over shared bands. A sample of the
-    window rows gives thousands of pairs for every offset.
-
-    Parameters
-    ----------
-    parts
-        Factors of some parts of the scene, see `sampled_regions`.
-    run
-        Parallel map.
-
-    Returns
-    -------
-    correlation
-        (row offset, band offset, col offset); offsets in elements, absolute.
+    window rows, the parts that `sampled_regions` names, gives thousands of pairs for every offset.
+    What is returned is (row offset, band offset, col offset), absolute offsets in elements.
     """
     sums = [_pair_powers(factors, run) for factors in parts]
     products, powers = (np.sum(arrays, axis=0) for arrays in zip(*sums, strict=True))

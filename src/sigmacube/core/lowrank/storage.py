@@ -340,14 +340,7 @@ class StoredFactors:
 
 
 def component_rows(first: np.ndarray, ranks: np.ndarray) -> np.ndarray:
-    """Return where the components of some windows lie, window by window.
-
-    Parameters
-    ----------
-    first
-        Where the components of each window begin.
-    ranks
-        How many each has; of the same shape.
+    """Return where the components of windows lie, from where each begins and how many it has.
 
     Examples
     --------

@@ -103,16 +103,7 @@ class CorrelatedSolver:
 def fit_for_noise(solver: Solver, rank: int | str, noise: Noise, *, incomplete: bool) -> Solver:
     """Return the solver as it is, or made fit for noise that is correlated between bands.
 
-    Parameters
-    ----------
-    solver
-        Solver of patches of unit noise.
-    rank
-        As for `make_solver`.
-    noise
-        Noise of the bands.
-    incomplete
-        Whether values are missing.
+    It is, where values are missing (``incomplete``) or the solver sets some aside.
     """
     aside = traits_of(solver).sets_aside
     if noise.is_diagonal or not (incomplete or aside):

@@ -73,14 +73,8 @@ class LowRank:
     def above_noise(cls, patch: np.ndarray, floor: float = 0.0) -> LowRank:
         """Return the components of a patch above the edge of its own noise.
 
-        The level of the noise is what the components leave, and the edge follows from it.
-
-        Parameters
-        ----------
-        patch
-            (pixels, bands).
-        floor
-            Level that the noise does not fall below.
+        The level of the noise is what the components leave, at least ``floor``, and the edge
+        follows from it.
         """
         values, vectors = components(patch, count=min(patch.shape))
         energy, (n, p), rank, found = float(np.vdot(patch, patch)), patch.shape, -1, 0
@@ -122,14 +116,7 @@ class LowRank:
     def above(self, change: np.ndarray, edge: float, *, proof: bool = True) -> LowRank:
         """Return the components of L + change above an edge; itself if these are as many.
 
-        Parameters
-        ----------
-        change
-            (pixels, bands) added to L.
-        edge
-            Singular value that components must exceed.
-        proof
-            Make sure that none is missed, even one just above the edge.
+        With ``proof`` none is missed, not even one just above the edge.
         """
         moved = self.step(change)
         strong = _drop_below(moved, edge)

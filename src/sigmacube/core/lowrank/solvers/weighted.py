@@ -90,13 +90,6 @@ def leverages(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return ρ_uv = V_vᵀ(VᵀΩ_uV)⁻¹V_v and γ_uv = U_uᵀ(UᵀΩ_vU)⁻¹U_u, each (pixels, bands).
 
-    Parameters
-    ----------
-    left, singular_values, right
-        U, d, V of the estimate.
-    kept
-        (pixels, bands) boolean.
-
     Examples
     --------
     Where all elements are kept they are the leverages of bands and of pixels:
