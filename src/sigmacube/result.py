@@ -124,7 +124,7 @@ class EstimatedCube(Card):
         """
         where = self._region_weights(row, col)
         if isinstance(where, tuple):
-            pixel, where = where, np.zeros(self.estimate.shape[:2])
+            pixel, where = where, np.zeros(self.unlabelled().estimate.shape[:2])
             where[pixel] = 1.0
         return self.known_errors().region_covariance(where)
 
@@ -463,13 +463,10 @@ class LabelledCube(DenoisedCube):
         labels = self.metadata["xarray"]
         return self.arrays.functional_cov([unlabelled_array(one, labels) for one in weights])
 
-    def spectral_cov(self, row: int | np.ndarray, col: int | None = None) -> np.ndarray:
-        """Return the (band, band) error covariance of a pixel or of a region's mean spectrum."""
-        return self.arrays.spectral_cov(unlabelled_array(row, self.metadata["xarray"]), col)
-
-    def spectral_factors(self, row: int | np.ndarray, col: int | None = None) -> SpectralCovariance:
-        """Return what `spectral_cov` does in low-rank form."""
-        return self.arrays.spectral_factors(unlabelled_array(row, self.metadata["xarray"]), col)
+    def _region_weights(
+        self, row: int | np.ndarray, col: int | None
+    ) -> tuple[int, int] | np.ndarray:
+        return self.arrays._region_weights(unlabelled_array(row, self.metadata["xarray"]), col)
 
     def calibrated(self, factors: np.ndarray) -> LabelledCube:
         """Return the result with the standard deviation of every band scaled."""

@@ -16,8 +16,6 @@ from sigmacube.core.levels import LEVELS, half_width
 from sigmacube.core.parallel import parallel
 from sigmacube.core.whitening import Noise
 
-__all__ = ["judge"]
-
 # Bytes of errors that are looked at together.
 BLOCK_BYTES = 1 << 24
 # Key of the random numbers that choose elements, apart from those of any trial.

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["MonteCarlo"]
-
 
 # Figures by level, and single ones, in the order of the JSON.
 _BY_LEVEL = ["coverage", "coverage_spread", "spread_limit", "coverage_error"]

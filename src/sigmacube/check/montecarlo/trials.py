@@ -28,9 +28,6 @@ from sigmacube.pipeline import as_cube, denoise_cube
 from sigmacube.settings import Settings
 from sigmacube.synthetic import add_noise
 
-__all__ = ["Trials"]
-
-
 SIGMA_CHOICES = ("first", "each")
 # What `denoise` takes that a trial settles itself.
 _SETTLED = ("uncertainty",)

@@ -79,18 +79,12 @@ def combine(
     shape, cells = grid.cube_shape, grid.bands.cells()
     out = Combined(np.empty(shape), None, None)
     if uncertainty:
-        out.variance, out.noise_variance = (
-            np.empty(shape, dtype),
-            np.zeros((*shape[:2], len(cells))),
-        )
+        out.variance = np.empty(shape, dtype)
+        out.noise_variance = np.zeros((*shape[:2], len(cells)))
     for block in grid.blocks() if blocks is None else blocks:
         part, here = factors.select(*block.windows(grid)), block.within(grid.origin)
-        for number, bands in enumerate(cells):
-            layer = Layer.create(part, number, bands)
-            exact = uncertainty and overlap == "exact"
-            pairs = Pairs.create(part, layer, run) if exact else None
-            rho = correlation if exact and part.noise_power.any() else None
-            _fill(out, here, block, part, number, layer, pairs, rho, run)
+        for number in range(len(cells)):
+            _fill(out, here, block, part, number, overlap, correlation, run)
         if part.kept:
             correct(out, here, part, block.within(part.grid.origin), run)
     return out
@@ -102,12 +96,15 @@ def _fill(
     block: Block,
     part: Factors,
     number: int,
-    layer: Layer,
-    pairs: Pairs | None,
-    rho: np.ndarray | None,
+    overlap: str,
+    correlation: np.ndarray | None,
     run: ParallelMap,
 ) -> None:
     """Write the estimate, and its variance where it is wanted, of one block and band cell."""
+    layer = Layer.create(part, number, part.grid.bands.cells()[number])
+    exact = out.variance is not None and overlap == "exact"
+    pairs = Pairs.create(part, layer, run) if exact else None
+    rho = correlation if exact and part.noise_power.any() else None
     bands = layer.bands.elements
     unit, estimate = part.noise.std[bands], out.estimate[here][..., bands]
     variance = None if out.variance is None else out.variance[here][..., bands]

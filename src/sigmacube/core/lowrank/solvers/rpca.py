@@ -56,7 +56,7 @@ class RpcaSolver:
         filled = patch if missing is None else fill_bands(patch, missing)
         full, sparse = self._pursue(filled, missing)
         if self.rank == "auto":
-            low = LowRank.above_noise(full, floor=1.0)
+            low = LowRank.above_noise(full)
         else:
             low = LowRank.leading(full, int(self.rank))
         noise = full - low.matrix()  # what is left of a residual once its sparse part is out
