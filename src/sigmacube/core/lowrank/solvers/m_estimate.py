@@ -188,7 +188,7 @@ def to_solution(
     n, p, r = *patch.shape, len(values)
     residual = patch - (left * values) @ right.T
     if missing is not None:
-        residual[missing] = 0
+        residual[missing], kept = 0, kept & ~missing
     n_kept = int(np.count_nonzero(kept))
     freedom = n_kept - r * (n + p - r)
     # A patch with hardly more elements than parameters says nothing about its noise.

@@ -60,12 +60,10 @@ class RpcaSolver:
         else:
             low = LowRank.leading(full, int(self.rank))
         noise = full - low.matrix()  # what is left of a residual once its sparse part is out
-        kept = sparse == 0
         if missing is not None:
-            kept &= ~missing
             noise[missing] = 0
         spread = float(np.vdot(noise, noise))
-        return to_solution(patch, missing, low, kept, spread, 1.0)
+        return to_solution(patch, missing, low, sparse == 0, spread, 1.0)
 
     def _pursue(
         self, patch: np.ndarray, missing: np.ndarray | None
