@@ -6,6 +6,7 @@ is loaded only when it is used or listed, so it must import what is heavy inside
 
 from __future__ import annotations
 
+import logging
 import os
 import pkgutil
 import signal
@@ -51,25 +52,16 @@ def _remember(context: click.Context, parameter: click.Parameter, value: bool) -
         root.obj = {**(root.obj or {}), str(parameter.name): True}
 
 
-def _common_options() -> list[click.Option]:
-    """Return ``--quiet`` and ``--debug``, which may stand before or after a command's name."""
-    silent = click.Option(
-        ["-q", "--quiet"],
-        is_flag=True,
-        is_eager=True,
-        expose_value=False,
-        callback=_remember,
-        help="Print errors only.",
+#: They may stand before or after a command's name.
+_COMMON = [
+    click.Option(
+        names, is_flag=True, is_eager=True, expose_value=False, callback=_remember, help=about
     )
-    debug = click.Option(
-        ["--debug"],
-        is_flag=True,
-        is_eager=True,
-        expose_value=False,
-        callback=_remember,
-        help="Show the traceback of an error.",
+    for names, about in (
+        (["-q", "--quiet"], "Print errors only."),
+        (["--debug"], "Show the traceback of an error."),
     )
-    return [silent, debug]
+]
 
 
 class Frame(click.Group):
@@ -87,7 +79,7 @@ class Frame(click.Group):
             return None
         command: click.Command = import_module(f"sigmacube.commands.{cmd_name}").command
         known = {name for parameter in command.params for name in parameter.opts}
-        command.params += [o for o in _common_options() if not known.intersection(o.opts)]
+        command.params += [o for o in _COMMON if not known.intersection(o.opts)]
         return command
 
     def resolve_command(
@@ -118,10 +110,7 @@ class Frame(click.Group):
         if not standalone_mode:
             return super().main(given, name, complete_var, False, **extra)
         debug = "--debug" in given
-        from sigmacube.console import log_as_notes
-
-        with _open_streams(), warnings.catch_warnings(), _calm(debug), log_as_notes(), _ended():
-            _show_warnings(debug)
+        with _open_streams(), _notes(debug), _ended():
             try:
                 code = super().main(given or ["--help"], name, complete_var, False, **extra)
             except BaseException as error:
@@ -172,29 +161,28 @@ def _ended() -> Iterator[None]:
 
 
 @contextmanager
-def _calm(debug: bool) -> Iterator[None]:
-    """Keep what libraries fail to say about damaged files (in callbacks) off the terminal."""
-    before = sys.unraisablehook
-    if not debug:
-        sys.unraisablehook = lambda _: None
-    try:
-        yield
-    finally:
-        sys.unraisablehook = before
-
-
-def _show_warnings(debug: bool) -> None:
-    """Print our own warnings as notes; those of libraries are for developers."""
-    from sigmacube.console import note
+def _notes(debug: bool) -> Iterator[None]:
+    """Print what we warn of and log as notes; what libraries say is for developers."""
+    from sigmacube.console import Notes, note
 
     def show(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
         if issubclass(category, UserWarning):
             note(str(message))
 
-    if not debug:
-        warnings.simplefilter("ignore")
-        warnings.simplefilter("always", UserWarning)
-        warnings.showwarning = show
+    logger, handler, before = logging.getLogger("sigmacube"), Notes("WARNING"), sys.unraisablehook
+    logger.addHandler(handler)
+    try:
+        with warnings.catch_warnings():
+            if not debug:
+                warnings.simplefilter("ignore")
+                warnings.simplefilter("always", UserWarning)
+                warnings.showwarning = show
+                # What libraries fail to say about damaged files, in callbacks.
+                sys.unraisablehook = lambda _: None
+            yield
+    finally:
+        sys.unraisablehook = before
+        logger.removeHandler(handler)
 
 
 def _line(text: str) -> str:
@@ -257,7 +245,7 @@ def _os_text(error: BaseException) -> str:
 @click.group(
     "sigmacube",
     cls=Frame,
-    params=_common_options(),
+    params=[*_COMMON],
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="'sigmacube COMMAND --help' explains a command.",
 )

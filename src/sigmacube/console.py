@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import shutil
 import sys
 import textwrap
@@ -50,22 +51,13 @@ def note(message: str) -> None:
         say(f"Note: {text}")
 
 
-@contextmanager
-def log_as_notes() -> Iterator[None]:
-    """Show what the package logs as a warning as notes, while a command runs."""
-    import logging
+class Notes(logging.Handler):
+    """Shows what the package logs as notes."""
 
-    class Notes(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            text = record.getMessage()
-            note(f"{text[:1].upper()}{text[1:]}.")
-
-    logger, handler = logging.getLogger("sigmacube"), Notes(logging.WARNING)
-    logger.addHandler(handler)
-    try:
-        yield
-    finally:
-        logger.removeHandler(handler)
+    def emit(self, record: logging.LogRecord) -> None:
+        """Show one message."""
+        text = record.getMessage()
+        note(f"{text[:1].upper()}{text[1:]}.")
 
 
 def table(rows: Iterable[tuple[str, str]], *, err: bool = False) -> None:

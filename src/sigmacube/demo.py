@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from rich.console import Console
@@ -20,7 +20,6 @@ from sigmacube.io.atomic import staged
 from sigmacube.show import plots
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
     from sigmacube.cube import Cube
@@ -131,14 +130,14 @@ def _compare(
 
 def _print(found: DemoResult, console: Console) -> None:
     """Print the comparison, and what to run next."""
-    errors = _table(2)
+    look: dict[str, Any] = {"box": None, "show_header": False, "pad_edge": False}
+    errors, shares = (Table(padding=(0, 2, 0, 0), **look) for _ in range(2))
     errors.add_row("Error before (RMSE)", f"{found.noisy_rmse:.5f}")
     gain = found.noisy_rmse / found.rmse
     errors.add_row("Error after (RMSE)", f"{found.rmse:.5f}", f"{gain:.1f} × smaller")
     ratio = found.claimed_std / found.rmse
     errors.add_row("Claimed σ (rms)", f"{found.claimed_std:.5f}", f"{ratio:.3f} × the actual error")
     errors.add_row("Time to denoise", f"{found.seconds:.1f} s")
-    shares = _table(2)
     shares.add_row("Claimed coverage", *(f"{100 * level:.0f} %" for level in found.coverage))
     achieved = (f"[bold]{100 * share:.1f} %[/]" for share in found.coverage.values())
     shares.add_row("Achieved coverage", *achieved)
@@ -177,10 +176,6 @@ def _program() -> str:
     return str(beside.relative_to(here)) if beside.is_relative_to(here) else str(beside)
 
 
-def _table(gap: int) -> Table:
-    return Table(box=None, show_header=False, pad_edge=False, padding=(0, gap, 0, 0))
-
-
 def _picture(truth: Cube, noisy: Cube, result: DenoisedCube, found: DemoResult) -> Figure:
     """Draw the scene before and after, its sigma, and three checks of that sigma."""
     from matplotlib.figure import Figure
@@ -205,7 +200,8 @@ def _picture(truth: Cube, noisy: Cube, result: DenoisedCube, found: DemoResult) 
         row, col = _telling_pixel(result)
         for ax in (before, after, sigma, error):
             ax.set(xlabel="", ylabel="", xticks=[], yticks=[])
-            _ring(ax, row, col)
+            for color, width in (("white", 3.2), ("black", 1.2)):  # readable on any colour
+                ax.plot(col, row, "o", ms=11, mfc="none", mec=color, mew=width)
         plots.spectrum(result, row=row, col=col, observed=noisy, truth=truth, ax=spectrum)
         spectrum.set_title("Ringed pixel, 95 % interval")
         plots.calibration(found.coverage, samples=found.samples, ax=calibration)
@@ -223,12 +219,6 @@ def _telling_pixel(result: DenoisedCube) -> tuple[int, int]:
     inner = power[margin : power.shape[0] - margin, margin : power.shape[1] - margin]
     row, col = np.unravel_index(np.argmax(inner), inner.shape)
     return int(row) + margin, int(col) + margin
-
-
-def _ring(ax: Axes, row: int, col: int) -> None:
-    """Mark the pixel whose spectrum is shown; readable on any colour."""
-    for color, width in (("white", 3.2), ("black", 1.2)):
-        ax.plot(col, row, "o", ms=11, mfc="none", mec=color, mew=width)
 
 
 def _rms(values: np.ndarray) -> float:

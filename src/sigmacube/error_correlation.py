@@ -135,7 +135,12 @@ def _of_window(
     pixels = pixels[np.isfinite(pixels).all(axis=2)]
     if len(pixels) == 0:
         return None
-    color = _color(result.noise, valid)
+    level = np.asarray(result.noise, dtype=float)
+    if level.ndim == 2:  # L with L Lᵀ the noise covariance of the valid bands
+        color = np.linalg.cholesky(level[np.ix_(valid, valid)])
+    else:
+        std = np.broadcast_to(level, valid.shape)[valid]
+        color = np.diag(np.where(np.isfinite(std) & (std > 0), std, 1.0))
     ranks = result.ranks.reshape(*result.ranks.shape[:2], -1).max(axis=2)
     at = tuple(
         part.start * (count - 1) // max(size - (part.stop - part.start), 1)
@@ -149,17 +154,7 @@ def _of_window(
     # Windows over a pixel reach four times their own area, and no further.
     leverage = float(np.clip(leverage, rank / (4 * len(pixels)), 1.0))
     inner = (1 - leverage) * right @ right.T + leverage * np.eye(len(right))
-    covariance: np.ndarray = color @ inner @ color.T
-    return covariance
-
-
-def _color(noise: float | np.ndarray, valid: np.ndarray) -> np.ndarray:
-    """Return L with L Lᵀ the noise covariance of the valid bands."""
-    level = np.asarray(noise, dtype=float)
-    if level.ndim == 2:
-        return np.linalg.cholesky(level[np.ix_(valid, valid)])
-    std = np.broadcast_to(level, valid.shape)[valid]
-    return np.diag(np.where(np.isfinite(std) & (std > 0), std, 1.0))
+    return np.asarray(color @ inner @ color.T)
 
 
 def _variance_ratio(result: DenoisedCube) -> float:

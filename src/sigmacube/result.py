@@ -36,6 +36,8 @@ class EstimatedCube(Card):
     """How it was made."""
     error_model: ErrorModel | None
     """Covariances of the errors; None when it was not kept."""
+    filled_bands: np.ndarray | None = None
+    """(band,) True for bands with any value, where this is part of a scene or is not in memory."""
 
     _other_names: ClassVar[Mapping[str, str]] = {
         "values": "'estimate', the denoised values",
@@ -60,6 +62,8 @@ class EstimatedCube(Card):
 
     def has_values(self) -> np.ndarray:
         """Return (band,) True for bands with any value that is not masked."""
+        if self.filled_bands is not None:
+            return self.filled_bands
         return np.asarray(np.isfinite(self.unlabelled().estimate).any(axis=(0, 1)))
 
     def interval(self, level: float = 0.95) -> tuple[np.ndarray, np.ndarray]:
@@ -120,7 +124,7 @@ class EstimatedCube(Card):
         """
         where = self._region_weights(row, col)
         if isinstance(where, tuple):
-            pixel, where = where, np.zeros(self.estimate.shape[:2])
+            pixel, where = where, np.zeros(self.unlabelled().estimate.shape[:2])
             where[pixel] = 1.0
         return self.known_errors().region_covariance(where)
 
@@ -301,10 +305,6 @@ class DenoisedCube(EstimatedCube):
         """Return the result with plain arrays (row, col, band): itself, where it has no labels."""
         return self
 
-    def has_values(self) -> np.ndarray:
-        """Return (band,) True for bands with any value that is not masked."""
-        return super().has_values() if self.filled_bands is None else self.filled_bands
-
     def error_correlation(self) -> ErrorCorrelation | None:
         """Work out the mean error correlation along each axis, as files state it."""
         from sigmacube.error_correlation import error_correlation
@@ -463,13 +463,10 @@ class LabelledCube(DenoisedCube):
         labels = self.metadata["xarray"]
         return self.arrays.functional_cov([unlabelled_array(one, labels) for one in weights])
 
-    def spectral_cov(self, row: int | np.ndarray, col: int | None = None) -> np.ndarray:
-        """Return the (band, band) error covariance of a pixel or of a region's mean spectrum."""
-        return self.arrays.spectral_cov(unlabelled_array(row, self.metadata["xarray"]), col)
-
-    def spectral_factors(self, row: int | np.ndarray, col: int | None = None) -> SpectralCovariance:
-        """Return what `spectral_cov` does in low-rank form."""
-        return self.arrays.spectral_factors(unlabelled_array(row, self.metadata["xarray"]), col)
+    def _region_weights(
+        self, row: int | np.ndarray, col: int | None
+    ) -> tuple[int, int] | np.ndarray:
+        return self.arrays._region_weights(unlabelled_array(row, self.metadata["xarray"]), col)
 
     def calibrated(self, factors: np.ndarray) -> LabelledCube:
         """Return the result with the standard deviation of every band scaled."""

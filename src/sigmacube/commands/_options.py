@@ -66,6 +66,9 @@ class Number(click.ParamType):
         return number
 
 
+_LEVEL = Number(positive=True)
+
+
 class Sides(click.ParamType):
     """The size of a window: ``20``, ``20x30`` (rows, cols) or ``20x30x50`` (rows, cols, bands)."""
 
@@ -110,7 +113,7 @@ class NoiseOption(click.ParamType):
             self.fail(
                 f"{value!r} is no number, none of {names}, and no such file exists.", param, ctx
             )
-        return Number(positive=True).convert(value, param, ctx)
+        return _LEVEL.convert(value, param, ctx)
 
 
 class RankOption(click.ParamType):
@@ -138,26 +141,20 @@ class PriorOption(click.Choice):
         return None if found == "none" else found
 
 
-def _kind(one: Field[Any]) -> Any:
-    """Return the type that reads a setting from the command line."""
-    if one.name == "prior":
-        return PriorOption([str(choice).lower() for choice in one.metadata["choices"]])
-    if one.metadata["kind"] == "sides":
-        return Sides(2 if one.name == "window" else 1)
-    if one.metadata["kind"] == "rank":
-        return RankOption()
-    return click.Choice(list(one.metadata["choices"]))
-
-
 def _setting(one: Field[Any]) -> Any:
     """Return the option of a setting."""
     about = one.metadata["about"] + (" With --prior none." if one.metadata["prior"] is None else "")
     told = {"default": one.default, "show_default": True, "help": about}
     if one.metadata["kind"] == "flag":
         return click.option(one.metadata["flag"], one.name, **told)
-    if one.metadata["kind"] in ("sides", "rank") or one.default is None:
-        told["default"] = str(one.default).lower()
-    return click.option(f"--{one.name.replace('_', '-')}", one.name, type=_kind(one), **told)
+    kinds = {"sides": lambda: Sides(2 if one.name == "window" else 1), "rank": RankOption}
+    if one.metadata["kind"] in kinds:
+        told |= {"default": str(one.default).lower(), "type": kinds[one.metadata["kind"]]()}
+    elif one.name == "prior":
+        told["type"] = PriorOption([str(choice).lower() for choice in one.metadata["choices"]])
+    else:
+        told["type"] = click.Choice(list(one.metadata["choices"]))
+    return click.option(f"--{one.name.replace('_', '-')}", one.name, **told)
 
 
 def solving_options(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from html import escape
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -37,7 +37,9 @@ class Card:
     if not TYPE_CHECKING:  # with it, type checkers would take every name for an attribute
 
         def __getattr__(self, name: str) -> Any:
-            known = self._other_names.get(name) or nearest_name(name, dir(self))
+            public = [one for one in dir(self) if not one.startswith("_")]
+            known = self._other_names.get(name)
+            known = known or next(map(repr, get_close_matches(name, public, n=1)), None)
             hint = f" Did you mean {known}?" if known and not name.startswith("_") else ""
             raise AttributeError(f"{type(self).__name__} has no attribute {name!r}.{hint}")
 
@@ -46,18 +48,6 @@ class Card:
 
     def _repr_html_(self) -> str:
         return card_html(type(self).__name__, self._facts(), self._notes())
-
-
-def nearest_name(name: str, names: Iterable[str]) -> str | None:
-    """Return the public name that is most like one that does not exist, as code; None for none.
-
-    Examples
-    --------
-    >>> nearest_name("estimates", ["estimate", "std"]), nearest_name("xyz", ["std"])
-    ("'estimate'", None)
-    """
-    found = get_close_matches(name, [one for one in names if not one.startswith("_")], n=1)
-    return repr(found[0]) if found else None
 
 
 def card_text(kind: str, facts: Mapping[str, str], notes: Sequence[str] = ()) -> str:

@@ -90,12 +90,6 @@ class SpectralCovariance:
         covariance[:, bad] = np.nan
         return covariance
 
-    def pairs(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
-        """Return the (n,) covariances of first[i] with second[i], combinations (n, bands)."""
-        both, index = np.unique(np.concatenate([first, second]), axis=0, return_inverse=True)
-        index = index.ravel()
-        return self.of(both)[index[: len(first)], index[len(first) :]]
-
 
 @dataclass(frozen=True, eq=False)
 class PixelSets:

@@ -50,10 +50,20 @@ def phase(progress: Any, name: str) -> Progress | None:
 @contextmanager
 def bar(console: Any, label: str, unit: str) -> Iterator[Progress]:
     """Yield a function ``(done, total)`` that moves a bar with a rate and the time left."""
-    drawn = _drawn(console)
-    task = drawn.add_task(label, total=None, rate="")
+    from rich import progress as parts
 
-    told = [label]
+    drawn = parts.Progress(
+        parts.SpinnerColumn(),
+        parts.TextColumn("{task.description}"),
+        parts.BarColumn(),
+        parts.MofNCompleteColumn(),
+        parts.TextColumn("{task.fields[rate]}"),
+        parts.TimeRemainingColumn(),
+        parts.TextColumn("left"),
+        console=console,
+        transient=True,
+    )
+    task, told = drawn.add_task(label, total=None, rate=""), [label]
 
     def begin(name: str) -> None:
         told[0] = name
@@ -70,19 +80,3 @@ def bar(console: Any, label: str, unit: str) -> Iterator[Progress]:
     move.phase = begin  # type: ignore[attr-defined]
     with drawn:
         yield move
-
-
-def _drawn(console: Any) -> Any:
-    from rich import progress as parts
-
-    return parts.Progress(
-        parts.SpinnerColumn(),
-        parts.TextColumn("{task.description}"),
-        parts.BarColumn(),
-        parts.MofNCompleteColumn(),
-        parts.TextColumn("{task.fields[rate]}"),
-        parts.TimeRemainingColumn(),
-        parts.TextColumn("left"),
-        console=console,
-        transient=True,
-    )

@@ -33,18 +33,6 @@ def noise_edge(n_pixels: int, n_bands: int) -> float:
     return math.sqrt(centre + TRACY_WIDOM * scale)
 
 
-def count_signal(singular_values: np.ndarray, edge: float) -> int:
-    """Return how many singular values lie above the noise edge.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> count_signal(np.array([90.0, 40.0, 33.0]), noise_edge(400, 224))
-    2
-    """
-    return int(np.count_nonzero(singular_values > edge))
-
-
 def residual_share(squares: np.ndarray, inflation: np.ndarray) -> np.ndarray:
     """Return the share of the noise that a fit leaves at a pixel or in a band.
 

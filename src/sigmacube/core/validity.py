@@ -57,7 +57,12 @@ def partly_valid(
     >>> bands, valid, missing.tolist()
     (array([0, 2]), array([[ True,  True]]), [[[False, True], [False, False]]])
     """
-    bands, kept = _valid_bands(values, mask)
+    check_values(values)
+    kept = valid_elements(values, mask)
+    bands = np.flatnonzero(kept.any(axis=(0, 1)))
+    if len(bands) == 0:
+        raise ValueError(NO_VALUE)
+    kept = kept if len(bands) == values.shape[2] else kept[..., bands]
     complete = np.all(kept, axis=2)
     if complete.all():
         return bands, complete, None
@@ -82,21 +87,12 @@ def valid_parts(values: np.ndarray, mask: np.ndarray | None) -> tuple[np.ndarray
     array([[False,  True],
            [ True,  True]])
     """
-    bands, kept = _valid_bands(values, mask)
-    pixels = np.all(kept, axis=2)
+    bands, pixels, missing = partly_valid(values, mask)
+    if missing is not None:
+        pixels &= ~missing.any(axis=2)
     if not pixels.any():
         raise ValueError(NO_PIXEL)
     return bands, pixels
-
-
-def _valid_bands(values: np.ndarray, mask: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
-    """Return the bands with any valid value, and what is valid in them."""
-    check_values(values)
-    valid = valid_elements(values, mask)
-    bands = np.flatnonzero(valid.any(axis=(0, 1)))
-    if len(bands) == 0:
-        raise ValueError(NO_VALUE)
-    return bands, valid if len(bands) == values.shape[2] else valid[..., bands]
 
 
 def valid_elements(values: np.ndarray, mask: np.ndarray | None) -> np.ndarray:

@@ -81,18 +81,23 @@ def fuse(first: Measurement, *others: Measurement) -> FusedCube:
     """
     if not others:
         raise ValueError("Invalid request to fuse one cube. There must be at least two.")
-    first, others = _plain(first), tuple(_plain(part) for part in others)
-    parts = [_measured(part) for part in (first, *others)]
-    shape, wavelengths = parts[0][0].shape, _wavelengths(first)
-    for number, ((values, std, _), part) in enumerate(zip(parts, (first, *others), strict=True)):
+    given = [part.unlabelled() if isinstance(part, EstimatedCube) else part
+             for part in (first, *others)]  # fmt: skip
+    parts = [_measured(part) for part in given]
+    # A pair of arrays has none of these.
+    wavelengths = [getattr(part, "wavelengths", None) for part in given]
+    metadata = getattr(given[0], "metadata", {})
+    settings = [dict(getattr(part, "settings", {})) for part in given]
+    shape = parts[0][0].shape
+    for number, (values, std, _) in enumerate(parts):
         if values.shape != shape or std.shape != shape:
             raise ValueError(
                 f"Invalid measurement {number + 1} of shapes {values.shape} and {std.shape}. All "
                 f"must have the shape of the first, {shape}."
             )
-        theirs = _wavelengths(part)
-        if wavelengths is not None and theirs is not None:
-            _check_same_bands(np.asarray(wavelengths), np.asarray(theirs), number + 1)
+        theirs = wavelengths[number]
+        if wavelengths[0] is not None and theirs is not None:
+            _check_same_bands(wavelengths[0], theirs, number + 1)
     precision = np.stack([_precision(values, std) for values, std, _ in parts])
     total = precision.sum(axis=0)
     shares = np.divide(precision, total, out=np.zeros_like(precision), where=total > 0)
@@ -104,16 +109,9 @@ def fuse(first: Measurement, *others: Measurement) -> FusedCube:
     with np.errstate(divide="ignore"):
         std = np.where(total > 0, 1 / np.sqrt(total), np.nan)
     return FusedCube(
-        np.where(total > 0, estimate, np.nan), std, tuple(shares), wavelengths,
-        {} if isinstance(first, tuple) else first.metadata,
-        {"product": "fuse", "cubes": [{} if isinstance(p, tuple) else dict(p.settings)
-                                      for p in (first, *others)]},
-        combined,
+        np.where(total > 0, estimate, np.nan), std, tuple(shares), wavelengths[0], metadata,
+        {"product": "fuse", "cubes": settings}, combined,
     )  # fmt: skip
-
-
-def _plain(part: Measurement) -> Measurement:
-    return part.unlabelled() if isinstance(part, EstimatedCube) else part
 
 
 def _measured(part: Measurement) -> tuple[np.ndarray, np.ndarray, ErrorModel | None]:
@@ -138,10 +136,6 @@ def _measured(part: Measurement) -> tuple[np.ndarray, np.ndarray, ErrorModel | N
 def _precision(values: np.ndarray, std: np.ndarray) -> np.ndarray:
     known = np.isfinite(values) & np.isfinite(std) & (std > 0)
     return np.where(known, 1 / np.square(np.where(known, std, 1)), 0.0)
-
-
-def _wavelengths(part: Measurement) -> np.ndarray | None:
-    return None if isinstance(part, tuple) else part.wavelengths
 
 
 def _check_same_bands(ours: np.ndarray, theirs: np.ndarray, number: int) -> None:

@@ -128,12 +128,10 @@ class Supports(PixelSets):
         """Return a product of one row per support on its grid, or as a table of regions."""
         if self.grid is None:
             return replace(product, dims=("region", *product.dims[2:]), regions=self.ids)
-
-        grid = self.grid
-
-        def image(array: np.ndarray) -> np.ndarray:
-            return array.reshape(*grid, *array.shape[1:])
-
+        arrays: dict[str, Any] = {}
+        for name in ("estimate", "std", "flags", "independent_std"):
+            array = getattr(product, name)
+            arrays[name] = None if array is None else array.reshape(*self.grid, *array.shape[1:])
         metadata = dict(product.metadata)
         if metadata.get("transform") is not None:
             a, b, c, d, e, f = metadata["transform"]
@@ -141,17 +139,8 @@ class Supports(PixelSets):
             metadata["transform"] = [a * width, b * height, c, d * width, e * height, f]
         for key in ("map_info", "location", "xarray"):
             metadata.pop(key, None)
-        return replace(
-            product,
-            estimate=image(product.estimate),
-            std=image(product.std),
-            flags=None if product.flags is None else image(product.flags),
-            independent_std=None
-            if product.independent_std is None
-            else image(product.independent_std),
-            metadata=metadata,
-            settings={**product.settings, "aggregate": list(self.size)},
-        )
+        settings = {**product.settings, "aggregate": list(self.size)}
+        return replace(product, **arrays, metadata=metadata, settings=settings)
 
 
 @keeps_labels

@@ -85,13 +85,6 @@ def unexplained_of(result: Result) -> np.ndarray:
     return np.asarray([] if found is None else found, dtype=np.int64).reshape(-1, 2)
 
 
-def relative_std(result: Result) -> np.ndarray:
-    """Return sigma over the noise, cube-like."""
-    if result.std is None:
-        raise ValueError("Invalid request: the result was made with uncertainty=False.")
-    return np.asarray(result.std / std_of_noise(result.noise))
-
-
 def _noise_text(result: Result) -> str:
     levels = std_of_noise(result.noise)
     if levels.ndim and not _is_lazy(result.estimate):  # bands without data have no noise to tell

@@ -14,6 +14,7 @@ import numpy as np
 from sigmacube._version import __version__
 from sigmacube.core.card import size_of
 from sigmacube.core.validity import finite_mean
+from sigmacube.core.whitening import std_of_noise
 from sigmacube.cube import Cube
 from sigmacube.io.atomic import check_output, staged
 from sigmacube.io.cf import REFERENCES
@@ -22,12 +23,7 @@ from sigmacube.io.places import check_plain
 from sigmacube.io.result_file import ResultFile, open_result
 from sigmacube.io.source import Source
 from sigmacube.show import plots
-from sigmacube.show.key_figures import (
-    data_uri,
-    key_figures,
-    relative_std,
-    unexplained_of,
-)
+from sigmacube.show.key_figures import data_uri, key_figures, unexplained_of
 from sigmacube.show.look import CSS
 from sigmacube.show.place import Place
 from sigmacube.show.telling import Pixel, telling_pixels
@@ -213,10 +209,8 @@ class _Page:
 
     def scene(self) -> str:
         """Return the scene before and after, and sigma."""
-        result, shown = (
-            self.result,
-            plots.usable_bands(self.result.estimate, self.source.good_bands),
-        )
+        result = self.result
+        shown = plots.usable_bands(result.estimate, self.source.good_bands)
         chosen = plots.color_bands(shown, result.wavelengths)
         limits = plots.stretch_limits(result.estimate[:, :, chosen])
         pictures: list[tuple[str, Any]] = []
@@ -422,7 +416,9 @@ class _Page:
 
     def _sigma_table(self, rank: np.ndarray) -> str:
         """Return sigma by rank, and at the edge of the scene against inside."""
-        left = np.sqrt(finite_mean(np.square(relative_std(self.result)), axis=2))
+        assert self.result.std is not None
+        relative = np.asarray(self.result.std / std_of_noise(self.result.noise))
+        left = np.sqrt(finite_mean(np.square(relative), axis=2))
         window = self.result.settings.get("window") or [2, 2]
         window = window if isinstance(window, list | tuple) else [window, window]
         inside = np.zeros(left.shape, dtype=bool)

@@ -155,11 +155,16 @@ def scene(
         raise ValueError(f"Invalid endmembers {endmembers}. It must be an integer of at least 2.")
     rng = np.random.default_rng(rng)
     wavelengths = np.linspace(FIRST_NM, LAST_NM, bands)
-    materials = _materials(endmembers, rng)
+    materials = list(_MATERIALS[:endmembers])
+    for index in range(len(_MATERIALS), endmembers):  # variants, once the table is used up
+        parent = _MATERIALS[index % len(_MATERIALS)]
+        materials.append(parent.variant(index // len(_MATERIALS) + 1, rng))
     spectra = np.stack([material.spectrum(wavelengths) for material in materials])
 
     labels, recipes, tilt = _map(rows, cols, endmembers, rng)
-    abundances = _area_mean(recipes, labels, rows, cols)
+    blocks = labels.reshape(rows, SUPERSAMPLING, cols, SUPERSAMPLING)
+    shares = [share[blocks].mean(axis=(1, 3)) for share in recipes.T]
+    abundances = np.stack(shares, axis=-1)
     brightness = _brightness(rows, cols, tilt, rng)
     values = (brightness[..., None] * abundances) @ spectra
 
@@ -173,20 +178,12 @@ def scene(
     return Cube(np.clip(values, 0.0, 1.0), wavelengths=wavelengths, metadata=metadata)
 
 
-def _materials(count: int, rng: np.random.Generator) -> list[_Material]:
-    """Return ``count`` materials: the table first, then variants of its entries."""
-    known = list(_MATERIALS[:count])
-    for index in range(len(_MATERIALS), count):
-        parent = _MATERIALS[index % len(_MATERIALS)]
-        known.append(parent.variant(index // len(_MATERIALS) + 1, rng))
-    return known
-
-
 def _map(
     rows: int, cols: int, endmembers: int, rng: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray, float]:
     """Lay out the land: fine label map, mixture of every label, direction of the fields."""
-    y, x = _fine_grid(rows, cols)
+    y, x = ((np.arange(n * SUPERSAMPLING) + 0.5) / SUPERSAMPLING for n in (rows, cols))
+    y, x = y[:, None], x[None, :]  # of the fine grid, in pixels
     size = min(rows, cols)
     scale = min(1.0, size / 60)
     river, bank = _river(y, x, rows, cols, scale, rng)
@@ -207,13 +204,6 @@ def _map(
         road, farm = _road_and_farm(y, x, rows, cols, scale, rng)
         paint(road | (farm & ~river), _CONCRETE)
     return labels, np.array(recipes), tilt
-
-
-def _fine_grid(rows: int, cols: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return y (rows, 1) and x (1, cols) of the fine grid, in pixels."""
-    y = (np.arange(rows * SUPERSAMPLING) + 0.5) / SUPERSAMPLING
-    x = (np.arange(cols * SUPERSAMPLING) + 0.5) / SUPERSAMPLING
-    return y[:, None], x[None, :]
 
 
 def _river(
@@ -313,12 +303,6 @@ def _road_and_farm(
         dy, dx = y - by - slope * (x - bx), x - bx
         farm |= (np.abs(dx) < half_x) & (np.abs(dy) < half_y)
     return road, farm
-
-
-def _area_mean(recipes: np.ndarray, labels: np.ndarray, rows: int, cols: int) -> np.ndarray:
-    """Average the mixtures of the fine labels over every pixel: (rows, cols, endmembers)."""
-    blocks = labels.reshape(rows, SUPERSAMPLING, cols, SUPERSAMPLING)
-    return np.stack([share[blocks].mean(axis=(1, 3)) for share in recipes.T], axis=-1)
 
 
 def _brightness(rows: int, cols: int, tilt: float, rng: np.random.Generator) -> np.ndarray:

@@ -2,43 +2,25 @@
 
 from __future__ import annotations
 
-from typing import overload
+from typing import Any, TypeVar
 
 import numpy as np
 
 from sigmacube.cube import Cube
 from sigmacube.synthetic.landscape import check_shape, check_share, is_int
 
+CubeLike = TypeVar("CubeLike", Cube, np.ndarray)
 
-@overload
+
 def add_noise(
-    cube: Cube,
-    noise: float | np.ndarray,
-    *,
-    impulses: float = ...,
-    stripes: float = ...,
-    dead_lines: int = ...,
-    rng: int | np.random.Generator = ...,
-) -> Cube: ...
-@overload
-def add_noise(
-    cube: np.ndarray,
-    noise: float | np.ndarray,
-    *,
-    impulses: float = ...,
-    stripes: float = ...,
-    dead_lines: int = ...,
-    rng: int | np.random.Generator = ...,
-) -> np.ndarray: ...
-def add_noise(
-    cube: Cube | np.ndarray,
+    cube: CubeLike,
     noise: float | np.ndarray,
     *,
     impulses: float = 0.0,
     stripes: float = 0.0,
     dead_lines: int = 0,
     rng: int | np.random.Generator = 0,
-) -> Cube | np.ndarray:
+) -> CubeLike:
     r"""Observe a cube through a noisy instrument: :math:`W = W^\star + G + N`.
 
     Gaussian noise comes first, then stripes, impulses and dead lines. The Gaussian part depends on
@@ -103,7 +85,8 @@ def add_noise(
         noisy[:, column, run] = 0.0
     noisy = np.where(np.isfinite(clean), noisy, clean)
     noisy = noisy.astype(clean.dtype if clean.dtype.kind == "f" else np.float64, copy=False)
-    return cube.with_values(noisy) if isinstance(cube, Cube) else noisy
+    made: Any = cube.with_values(noisy) if isinstance(cube, Cube) else noisy
+    return made
 
 
 def _gaussian(

@@ -16,8 +16,6 @@ from sigmacube.core.levels import LEVELS, half_width
 from sigmacube.core.parallel import parallel
 from sigmacube.core.whitening import Noise
 
-__all__ = ["judge"]
-
 # Bytes of errors that are looked at together.
 BLOCK_BYTES = 1 << 24
 # Key of the random numbers that choose elements, apart from those of any trial.
@@ -110,7 +108,8 @@ def _judge_block(
     # The mean of T trials follows each of them: their deviations are smaller by √(1 − 1/T).
     z = (errors - mean) / (sigma * np.float32(math.sqrt(1 - 1 / count)))
     variance = np.var(errors, axis=0, ddof=1, dtype=np.float64)
-    picked = np.searchsorted(np.flatnonzero(known) + start, _within(chosen, start, stop))
+    ours = chosen[slice(*np.searchsorted(chosen, (start, stop)))]
+    picked = np.searchsorted(np.flatnonzero(known) + start, ours)
     predicted = np.sqrt(np.mean(np.square(np.atleast_2d(sigma), dtype=np.float64), axis=0))
     ratio = np.full(stop - start, np.nan, dtype=np.float32)
     # Trials that agree to the last bit have no spread to compare with.
@@ -163,11 +162,6 @@ def _choose(trials: Trials, sample: int, std: np.ndarray | None) -> np.ndarray:
     return np.sort(rng.choice(known, size=min(sample, len(known)), replace=False))
 
 
-def _within(chosen: np.ndarray, start: int, stop: int) -> np.ndarray:
-    low, high = np.searchsorted(chosen, (start, stop))
-    return chosen[low:high]
-
-
 def _inverse_std_bias(count: int) -> float:
     """Return E[σ/s] for the standard deviation s of so many normal trials; infinite for two."""
     if count < 3:
@@ -200,7 +194,7 @@ def _summary(
     if elements == 0:
         raise ValueError("Invalid trials: no element has an estimate and a standard deviation.")
     mean, square, *shares = (
-        _total([getattr(block, name) for block in blocks]) / elements
+        np.sum([getattr(block, name) for block in blocks], axis=0) / elements
         for name in ("coverage", "coverage_squared", "inside", "inside_truth")
     )
     spread = np.sqrt(np.maximum(square - mean**2, 0))
@@ -245,10 +239,6 @@ def _normality(sampled: np.ndarray, z: np.ndarray, freedom: int) -> dict[str, An
         "shapiro_rejected_z": _share_rejected(shapiro_p(z)),
         "shapiro_limits": binomial_limits(0.05, min(len(p_values), freedom)),
     }
-
-
-def _total(parts: list[np.ndarray]) -> np.ndarray:
-    return np.asarray(np.sum(parts, axis=0))
 
 
 def _by_level(levels: tuple[float, ...], values: np.ndarray) -> Mapping[float, float]:

@@ -6,7 +6,8 @@ import json
 import math
 import os
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,9 +20,12 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["MonteCarlo"]
 
-
+# Figures by level, and single ones, in the order of the JSON.
+_BY_LEVEL = ["coverage", "coverage_spread", "spread_limit", "coverage_error"]
+_BY_LEVEL += ["truth_coverage", "truth_coverage_error"]
+_NUMBERS = ["std_ratio", "std_ratio_spread", "std_ratio_limit", "rmse", "relative_rmse", "bias"]
+_NUMBERS += ["degrees_of_freedom", "shapiro_rejected", "shapiro_rejected_z"]
 _JUDGES = {"first": "the σ of the first", "each": "its own σ"}
 
 
@@ -107,21 +111,8 @@ class MonteCarlo(Card):
             "impulses": self.impulses,
             "sigma": self.sigma,
             "options": {name: str(value) for name, value in self.options.items()},
-            "coverage": _keys(self.coverage),
-            "coverage_spread": _keys(self.coverage_spread),
-            "spread_limit": _keys(self.spread_limit),
-            "coverage_error": _keys(self.coverage_error),
-            "truth_coverage": _keys(self.truth_coverage),
-            "truth_coverage_error": _keys(self.truth_coverage_error),
-            "std_ratio": _number(self.std_ratio),
-            "std_ratio_spread": _number(self.std_ratio_spread),
-            "std_ratio_limit": _number(self.std_ratio_limit),
-            "rmse": _number(self.rmse),
-            "relative_rmse": _number(self.relative_rmse),
-            "bias": _number(self.bias),
-            "degrees_of_freedom": _number(self.degrees_of_freedom),
-            "shapiro_rejected": _number(self.shapiro_rejected),
-            "shapiro_rejected_z": _number(self.shapiro_rejected_z),
+            **{name: _keys(getattr(self, name)) for name in _BY_LEVEL},
+            **{name: _number(getattr(self, name)) for name in _NUMBERS},
             "shapiro_limits": [_number(limit) for limit in self.shapiro_limits],
             "shapiro_elements": len(self.shapiro_p),
         }
@@ -130,13 +121,8 @@ class MonteCarlo(Card):
         """Return the figures as JSON text, and write it to a file where one is named."""
         text = json.dumps(self.to_dict(), indent=1, allow_nan=False) + "\n"
         if path is not None:
-            final = Path(path)
-            partial = final.with_name(f".{final.name}.{secrets.token_hex(4)}.partial")
-            try:
+            with replaced(Path(path)) as partial:
                 partial.write_text(text, encoding="utf-8")
-                os.replace(partial, final)
-            finally:
-                partial.unlink(missing_ok=True)
         return text
 
     def plot_qq(self, *, elements: int = 5, ax: Axes | None = None) -> Axes:
@@ -171,6 +157,17 @@ class MonteCarlo(Card):
         from sigmacube.show import plots
 
         return plots.trials_figure(self)
+
+
+@contextmanager
+def replaced(path: Path) -> Iterator[Path]:
+    """Yield a name beside a file; what is written there takes its place, whole or not at all."""
+    partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}.partial")
+    try:
+        yield partial
+        os.replace(partial, path)
+    finally:
+        partial.unlink(missing_ok=True)
 
 
 def _keys(by_level: Mapping[float, float]) -> dict[str, float | None]:

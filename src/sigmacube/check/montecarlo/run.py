@@ -20,8 +20,6 @@ from sigmacube.cube import Cube
 if TYPE_CHECKING:
     import xarray as xr
 
-__all__ = ["monte_carlo"]
-
 
 def monte_carlo(
     truth: Cube | np.ndarray | xr.DataArray,

@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import secrets
 import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
@@ -22,15 +20,13 @@ import numpy as np
 
 from sigmacube._version import __version__
 from sigmacube.check.calibration import calibrated
+from sigmacube.check.montecarlo.result import replaced
 from sigmacube.core.parallel import parallel
 from sigmacube.core.progress import Progress
 from sigmacube.cube import Cube
 from sigmacube.pipeline import as_cube, denoise_cube
 from sigmacube.settings import Settings
 from sigmacube.synthetic import add_noise
-
-__all__ = ["Trials"]
-
 
 SIGMA_CHOICES = ("first", "each")
 # What `denoise` takes that a trial settles itself.
@@ -99,14 +95,9 @@ class Trials:
         return calibrated(result, cube) if calibrate else result
 
     def run(self, *, workers: int | None = None, progress: Progress | None = None) -> None:
-        """Denoise all observations that the folder does not hold yet.
+        """Denoise all observations that the folder does not hold yet, ``workers`` at a time.
 
-        Parameters
-        ----------
-        workers
-            Trials at a time; the number of processors by default.
-        progress
-            Called as ``progress(done, total)``, counted in trials.
+        ``progress(done, total)`` counts trials.
         """
         self._claim_folder()
         missing = [t for t in range(self.count) if not self._path("error", t).exists()]
@@ -163,7 +154,8 @@ class Trials:
                     f"Invalid checkpoint {self.folder}: it holds files but no run.json. It must be "
                     "a new folder, or that of an earlier run."
                 )
-            _write_text(known, json.dumps(mine, indent=1))
+            with replaced(known) as partial:
+                partial.write_text(json.dumps(mine, indent=1), encoding="utf-8")
             return
         theirs = json.loads(known.read_text())
         differing = sorted(k for k in {*mine, *theirs} if mine.get(k) != theirs.get(k))
@@ -217,20 +209,8 @@ def make_trials(
 
 def _save(path: Path, values: np.ndarray) -> None:
     """Write a flat single-precision array, whole or not at all."""
-    flat = np.asarray(values, dtype=np.float32).ravel()
-    partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}.partial")
-    try:
-        with partial.open("wb") as file:
-            np.save(file, flat, allow_pickle=False)
-        os.replace(partial, path)
-    finally:
-        partial.unlink(missing_ok=True)
-
-
-def _write_text(path: Path, text: str) -> None:
-    partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}.partial")
-    partial.write_text(text, encoding="utf-8")
-    os.replace(partial, path)
+    with replaced(path) as partial, partial.open("wb") as file:
+        np.save(file, np.asarray(values, dtype=np.float32).ravel(), allow_pickle=False)
 
 
 def _digest(*arrays: Any) -> str:

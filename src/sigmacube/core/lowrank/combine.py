@@ -79,18 +79,12 @@ def combine(
     shape, cells = grid.cube_shape, grid.bands.cells()
     out = Combined(np.empty(shape), None, None)
     if uncertainty:
-        out.variance, out.noise_variance = (
-            np.empty(shape, dtype),
-            np.zeros((*shape[:2], len(cells))),
-        )
+        out.variance = np.empty(shape, dtype)
+        out.noise_variance = np.zeros((*shape[:2], len(cells)))
     for block in grid.blocks() if blocks is None else blocks:
         part, here = factors.select(*block.windows(grid)), block.within(grid.origin)
-        for number, bands in enumerate(cells):
-            layer = Layer.create(part, number, bands)
-            exact = uncertainty and overlap == "exact"
-            pairs = Pairs.create(part, layer, run) if exact else None
-            rho = correlation if exact and part.noise_power.any() else None
-            _fill(out, here, block, part, number, layer, pairs, rho, run)
+        for number in range(len(cells)):
+            _fill(out, here, block, part, number, overlap, correlation, run)
         if part.kept:
             correct(out, here, part, block.within(part.grid.origin), run)
     return out
@@ -102,12 +96,15 @@ def _fill(
     block: Block,
     part: Factors,
     number: int,
-    layer: Layer,
-    pairs: Pairs | None,
-    rho: np.ndarray | None,
+    overlap: str,
+    correlation: np.ndarray | None,
     run: ParallelMap,
 ) -> None:
     """Write the estimate, and its variance where it is wanted, of one block and band cell."""
+    layer = Layer.create(part, number, part.grid.bands.cells()[number])
+    exact = out.variance is not None and overlap == "exact"
+    pairs = Pairs.create(part, layer, run) if exact else None
+    rho = correlation if exact and part.noise_power.any() else None
     bands = layer.bands.elements
     unit, estimate = part.noise.std[bands], out.estimate[here][..., bands]
     variance = None if out.variance is None else out.variance[here][..., bands]
@@ -199,18 +196,8 @@ def correct(
     the others. Kept components of pure noise are observed, not predicted: their variance is left
     as it is, and the gap factor is that of both together.
 
-    Parameters
-    ----------
-    out
-        What is corrected, in place.
-    here
-        Pixels of it.
-    factors
-        Factors of all windows over these pixels.
-    inside
-        The same pixels in what the factors cover.
-    run
-        Parallel map.
+    The pixels ``here`` of ``out`` are corrected in place; they lie ``inside`` what the factors, all
+    windows over them, cover.
     """
     shape, grid = out.estimate.shape, factors.grid
     if out.left_out is None or out.gap_factor is None:
@@ -294,19 +281,8 @@ def pool_noise_correlation(parts: Iterable[Factors], run: ParallelMap) -> np.nda
 
     N = U D Vᵀ of the noise components alone, so Σ_shared N_a N_b is the sum over the elementwise
     product of (U D)_aᵀ(U D)_b over shared pixels with V_aᵀV_b over shared bands. A sample of the
-    window rows gives thousands of pairs for every offset.
-
-    Parameters
-    ----------
-    parts
-        Factors of some parts of the scene, see `sampled_regions`.
-    run
-        Parallel map.
-
-    Returns
-    -------
-    correlation
-        (row offset, band offset, col offset); offsets in elements, absolute.
+    window rows, the parts that `sampled_regions` names, gives thousands of pairs for every offset.
+    What is returned is (row offset, band offset, col offset), absolute offsets in elements.
     """
     sums = [_pair_powers(factors, run) for factors in parts]
     products, powers = (np.sum(arrays, axis=0) for arrays in zip(*sums, strict=True))

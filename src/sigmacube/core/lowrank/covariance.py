@@ -77,20 +77,10 @@ def band_covariance(
 ) -> np.ndarray:
     """Return (row, col, n) error covariances of combinations of bands at every pixel.
 
-    It goes by the blocks of `combine`, so that a part of a scene has the bits of the whole. NaN
-    for blocks that lack windows.
-
-    Parameters
-    ----------
-    factors
-        Factors of all windows, or of those of a part of the scene.
-    first, second
-        (n, whitened bands) weights of the combinations; covariance number i is that of
-        ``first[i]`` with ``second[i]``.
-    noise_variance
-        (row, col, band cell) variance of kept components of pure noise, or None.
-    run
-        Parallel map.
+    Number i is that of ``first[i]`` with ``second[i]``, both (n, whitened bands);
+    ``noise_variance`` is (row, col, band cell) that of kept components of pure noise, or None. It
+    goes by the blocks of `combine`, so that a part of a scene has the bits of the whole. NaN for
+    blocks that lack windows.
     """
     grid = factors.grid
     output = np.full((*grid.cube_shape[:2], len(first)), np.nan)
@@ -126,21 +116,9 @@ def support_covariance(
 ) -> np.ndarray:
     """Return (supports, n) error covariances of band combinations, summed over sets of pixels.
 
-    Supports are worked off in batches by where they begin in the whole scene, each with the windows
-    over it, so that a part of a scene has the bits of the whole.
-
-    Parameters
-    ----------
-    factors
-        Factors of all windows.
-    sets
-        The supports.
-    first, second
-        (n, whitened bands) weights of the combinations.
-    noise_variance
-        (row, col, band cell) variance of kept components of pure noise, or None.
-    run
-        Parallel map.
+    The combinations and ``noise_variance`` are those of `band_covariance`. Supports are worked off
+    in batches by where they begin in the whole scene, each with the windows over it, so that a part
+    of a scene has the bits of the whole.
     """
     weights, count = sets.weights, sets.count
     output = np.zeros((count, len(first)))
@@ -231,20 +209,10 @@ def batch_side(axis: Axis) -> int:
 
 
 def region_terms(factors: Factors, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the error covariance of Σ_u weights_u · spectrum_u in whitened space.
+    """Return share and low_rank: diag(share) + low_rank is the covariance of Σ_u w_u · spectrum_u.
 
-    Parameters
-    ----------
-    factors
-        Factors of all windows.
-    weights
-        (row, col) weights; 1 / count over a region for its mean.
-
-    Returns
-    -------
-    share, low_rank
-        (bands,) |p|², and (bands, bands) Σ_a (p·q_a) 2 P_a + Σ_ab (q_a·q_b) P_a P_b. The covariance
-        is diag(share) + low_rank.
+    In whitened space, for weights (row, col): (bands,) |p|², and (bands, bands)
+    Σ_a (p·q_a) 2 P_a + Σ_ab (q_a·q_b) P_a P_b.
     """
     grid = factors.grid
     if not np.any(weights):

@@ -90,14 +90,25 @@ class WindowErrors:
     def draws(
         self, count: int, rng: np.random.Generator, rows: slice, cols: slice
     ) -> Iterator[np.ndarray]:
-        """Yield draws (rows, cols, bands) of the error."""
-        extra = None
-        if self.noise_variance is not None:
-            widths = np.diff(self.factors.grid.bands.edges)
-            extra = np.sqrt(np.repeat(self.noise_variance[rows, cols], widths, axis=2))
-        for drawn in draw_errors(self.factors, count, rng, rows, cols):
-            if extra is not None:
-                drawn = drawn + extra * rng.standard_normal(extra.shape)
+        """Yield draws (rows, cols, bands) of the error.
+
+        Each is Σ_a w_a T_a(G_a) of fresh white noise G, which has exactly the covariance of the
+        first order. The noise around the rows and columns that are drawn counts too.
+        """
+        factors, grid = self.factors, self.factors.grid
+        windows, top, side, extent = _around(factors, rows, cols)
+        inner = np.s_[rows.start - top : rows.stop - top, cols.start - side : cols.stop - side]
+        for _ in range(count):
+            noise = rng.standard_normal((*extent, grid.bands.length))
+            error = np.zeros(noise.shape)
+            for window, where in windows:
+                share = factors.share_of_elements(window)
+                error[where] += share * _propagate(factors, window, noise[where])
+            drawn = error[inner]
+            if self.noise_variance is not None:
+                widths = np.diff(grid.bands.edges)
+                kept = np.sqrt(np.repeat(self.noise_variance[rows, cols], widths, axis=2))
+                drawn = drawn + kept * rng.standard_normal(kept.shape)
             yield drawn
 
 
@@ -111,11 +122,6 @@ class LowRankErrors(ErrorsInUnits):
     def factors(self) -> Factors:
         """Factors of the windows."""
         return self.white.factors
-
-    @property
-    def noise_variance(self) -> np.ndarray | None:
-        """(row, col, band cell) variance of kept pure noise, relative to the noise."""
-        return self.white.noise_variance
 
     def to_arrays(self, rows: Span | None = None, cols: Span | None = None) -> ModelArrays:
         """Return what is kept in a file of some rows and columns of the whole scene; all of it."""
@@ -231,22 +237,3 @@ def _propagate(factors: Factors, window: Window, c: np.ndarray) -> np.ndarray:
     flat = c.reshape(-1, v.shape[1])
     by_pixel = u.T @ (u @ flat)
     return (by_pixel + ((flat - by_pixel) @ v.T) @ v).reshape(c.shape)
-
-
-def draw_errors(
-    factors: Factors, count: int, rng: np.random.Generator, rows: slice, cols: slice
-) -> Iterator[np.ndarray]:
-    """Yield ``count`` draws (rows, cols, bands) of the error on whitened bands.
-
-    Each is Σ_a w_a T_a(G_a) of fresh white noise G, which has exactly the covariance of the first
-    order. The noise around the rows and columns that are drawn counts too.
-    """
-    windows, top, side, extent = _around(factors, rows, cols)
-    inner = (slice(rows.start - top, rows.stop - top), slice(cols.start - side, cols.stop - side))
-    for _ in range(count):
-        noise = rng.standard_normal((*extent, factors.grid.bands.length))
-        error = np.zeros(noise.shape)
-        for window, where in windows:
-            share = factors.share_of_elements(window)
-            error[where] += share * _propagate(factors, window, noise[where])
-        yield error[inner]

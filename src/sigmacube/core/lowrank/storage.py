@@ -51,7 +51,12 @@ def to_arrays(model: LowRankErrors, rows: Span, cols: Span) -> ModelArrays:
     }
     here = tuple(slice(span[0] - start, span[1] - start)
                  for span, start in zip((rows, cols), origin, strict=True))  # fmt: skip
-    arrays |= _of_pixels(model, here)
+    power = model.white.noise_variance
+    if power is not None and np.any(power[here]):
+        arrays["noise_variance"] = power[here]
+    for name, kept in (("inflation", model.gap_factor), ("pixel_scale", model.pixel_scale)):
+        arrays |= {} if kept is None else {name: kept[here]}
+    arrays |= {} if model.band_scale is None else {"band_scale": model.band_scale}
     if factors.weighting != "uniform":
         arrays["pixel_weight"] = _weights_by_pixel(factors, rows, cols)
     places = {"row": (*rows, whole.cube_shape[0]), "col": (*cols, whole.cube_shape[1])}
@@ -66,20 +71,6 @@ def to_arrays(model: LowRankErrors, rows: Span, cols: Span) -> ModelArrays:
         "weighting": factors.weighting,
     }
     return ModelArrays.create("windows", about, arrays, places)
-
-
-def _of_pixels(model: LowRankErrors, here: tuple[slice, ...]) -> dict[str, np.ndarray]:
-    """Return what belongs to pixels, and the calibration of the bands, where there is any."""
-    arrays = {}
-    if model.noise_variance is not None and np.any(model.noise_variance[here]):
-        arrays["noise_variance"] = model.noise_variance[here]
-    if model.gap_factor is not None:
-        arrays["inflation"] = model.gap_factor[here]
-    if model.pixel_scale is not None:
-        arrays["pixel_scale"] = model.pixel_scale[here]
-    if model.band_scale is not None:
-        arrays["band_scale"] = model.band_scale
-    return arrays
 
 
 def _own_windows(axis: Axis, span: Span) -> Span:
@@ -350,14 +341,7 @@ class StoredFactors:
 
 
 def component_rows(first: np.ndarray, ranks: np.ndarray) -> np.ndarray:
-    """Return where the components of some windows lie, window by window.
-
-    Parameters
-    ----------
-    first
-        Where the components of each window begin.
-    ranks
-        How many each has; of the same shape.
+    """Return where the components of windows lie, from where each begins and how many it has.
 
     Examples
     --------

@@ -135,10 +135,7 @@ def _shade(ax: Axes, interval: tuple[np.ndarray, ...], color: str, **options: An
 
 
 def _about(
-    ax: Axes,
-    interval: tuple[np.ndarray, ...],
-    truth: tuple[np.ndarray, ...] | None,
-    color: str,
+    ax: Axes, interval: tuple[np.ndarray, ...], truth: tuple[np.ndarray, ...] | None, color: str
 ) -> None:
     """Draw the interval about the estimate, with its bounds: several may share the Axes."""
     _shade(ax, interval, color, alpha=0.12)

@@ -126,9 +126,7 @@ def _extend(values: np.ndarray, norm: Normalize) -> Any:
     if isinstance(norm, BoundaryNorm) or finite.size == 0:
         return "neither"
     below, above = finite.min() < (norm.vmin or 0.0), finite.max() > (norm.vmax or 0.0)
-    return {(False, False): "neither", (True, False): "min", (False, True): "max"}.get(
-        (bool(below), bool(above)), "both"
-    )
+    return ("neither", "min", "max", "both")[bool(below) + 2 * bool(above)]
 
 
 def label_colorbar(ax: Axes, text: str) -> Any:

@@ -126,11 +126,7 @@ def allowed_hosts(port: int) -> tuple[str, str]:
 
 
 def refusal(
-    method: str,
-    uri: str,
-    headers: Headers,
-    port: int,
-    valid_token: Callable[[str], bool],
+    method: str, uri: str, headers: Headers, port: int, valid_token: Callable[[str], bool]
 ) -> Refusal | None:
     """Return why a request is refused, as HTTP status and reason; None where it is answered.
 

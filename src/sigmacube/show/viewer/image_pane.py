@@ -155,9 +155,7 @@ class ImagePane:
             self._colors.data = {"rgba": [picture.rgba()], **channels, **place}
         else:
             self._mapper.update(
-                palette=picture.colors(),
-                low=float(picture.low[0]),
-                high=float(picture.high[0]),
+                palette=picture.colors(), low=float(picture.low[0]), high=float(picture.high[0])
             )
             self._values.data = {"value": [picture.values.astype(np.float32)], **place}
         self.color.visible, self.scalar.visible = is_color, not is_color

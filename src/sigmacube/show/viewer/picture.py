@@ -27,11 +27,7 @@ GROUPS = {
     },
     "Taken away": {"removed": "Removed: observed − denoised", "z": "z: removed / noise σ"},
     "Uncertainty": {"sigma": "σ", "ratio": "σ relative to the noise"},
-    "Model": {
-        "rank": "Rank",
-        "residual": "Residual / noise variance",
-        "rejected": "Rejected",
-    },
+    "Model": {"rank": "Rank", "residual": "Residual / noise variance", "rejected": "Rejected"},
 }
 #: Pictures that need the noisy input, and what they are read from beside it.
 _OBSERVED = {"observed_rgb": "rgb", "observed": "band", "removed": "band", "z": "band"}
@@ -184,26 +180,10 @@ def make(
     observed: Cube | Source | None = None,
     progress: Progress | None = None,
 ) -> Picture:
-    """Return the picture of one kind.
+    """Return the picture of one of `kinds`: of one band, or of red, green and blue ``colors``.
 
-    Parameters
-    ----------
-    source
-        The result.
-    kind
-        One of `kinds`.
-    part
-        What of the scene.
-    band
-        Band of the single-band pictures.
-    colors
-        Bands of red, green and blue.
-    percentiles
-        Shares (in percent) of the values that become the first and the last colour.
-    observed
-        The noisy input, for the pictures that need it.
-    progress
-        See `ResultFile.image`.
+    ``percentiles`` of the values become the first and the last colour; ``observed`` is the noisy
+    input, for the pictures that need it; ``progress`` is that of `ResultFile.image`.
     """
     if kind in _OBSERVED:
         return _beside(source, observed, kind, part, band, colors, percentiles, progress)

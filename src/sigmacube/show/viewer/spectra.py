@@ -149,11 +149,8 @@ def read(source: ResultFile, region: Region, observed: Cube | Source | None = No
         )
     mean = finite_mean(source.block("estimate", region.rows, region.cols), (0, 1))
     std, kind = _region_std(source, region) if has_std else (None, "exact")
-    noisy = (
-        observed
-        if observed is None
-        else finite_mean(block_of(observed, region.rows, region.cols), (0, 1))
-    )
+    noisy = None if observed is None else block_of(observed, region.rows, region.cols)
+    noisy = None if noisy is None else finite_mean(noisy, (0, 1))
     return Spectrum(region, mean, std, noisy, kind)
 
 
@@ -219,10 +216,7 @@ def csv_text(spectra: Sequence[Spectrum], wavelengths: np.ndarray | None, unit: 
     writer.writerow(head)
     for band in range(len(columns[0]) if columns else 0):
         line = [band] + ([float(wavelengths[band])] if wavelengths is not None else [])
-        writer.writerow([*line, *(_cell(column[band]) for column in columns)])
+        cells = [float(column[band]) for column in columns]
+        # The nine digits that single precision needs; nothing for no value.
+        writer.writerow([*line, *(f"{v:.9g}" if np.isfinite(v) else "" for v in cells)])
     return out.getvalue()
-
-
-def _cell(value: float) -> str:
-    """Return a number with the nine digits that single precision needs; nothing for no value."""
-    return f"{float(value):.9g}" if np.isfinite(value) else ""

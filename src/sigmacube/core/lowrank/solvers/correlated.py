@@ -66,12 +66,11 @@ class CorrelatedSolver:
 
     def __call__(self, patch: np.ndarray, *, missing: np.ndarray | None = None) -> PatchSolution:
         """Solve one patch (pixels, bands), each band scaled to unit noise."""
-        kept = np.ones(patch.shape, dtype=bool) if missing is None else ~missing
-        filled = patch
-        if missing is not None and self.start is None:
-            filled = fill_bands(patch, missing)
-        elif missing is not None and self.start is not None:
-            filled = np.where(missing, self.start(patch, missing=missing).estimate, patch)
+        kept, filled = np.ones(patch.shape, dtype=bool), patch
+        if missing is not None:
+            kept, filled = ~missing, fill_bands(patch, missing)
+            if self.start is not None:
+                filled = np.where(missing, self.start(patch, missing=missing).estimate, patch)
         if self.select is not None:
             options = {} if missing is None else {"missing": missing}
             chosen = self.select(patch, **options)
@@ -84,26 +83,19 @@ class CorrelatedSolver:
         for _ in range(MAX_FILLS if out.any() else 0):
             estimate = solution.estimate @ from_white.T
             residual = filled - estimate
-            update = (residual @ self._precision)[out]
-            expected = residual[out] - DAMPING * update
+            expected = residual[out] - DAMPING * (residual @ self._precision)[out]
             filled = filled.copy()
             moved = estimate[out] + expected - filled[out]
             filled[out] += moved
             solution = self.fit(filled @ self._to_white.T)
             if np.sqrt(np.sum(moved**2) / out.size) <= TOLERANCE:
                 break
-        return self._with_selection(solution, filled, kept)
-
-    def _with_selection(
-        self, solution: PatchSolution, filled: np.ndarray, kept: np.ndarray
-    ) -> PatchSolution:
         left_over = filled @ self._to_white.T - solution.estimate
-        share = max(np.count_nonzero(kept) / kept.size, 1e-3)
         return replace(
             solution,
             residual=float(np.vdot(left_over, left_over)),
             kept=kept,
-            level=float(1 / np.sqrt(share)),
+            level=float(1 / np.sqrt(max(np.count_nonzero(kept) / kept.size, 1e-3))),
             loss=np.einsum("nv,nv->n", left_over, left_over),
         )
 
@@ -111,16 +103,7 @@ class CorrelatedSolver:
 def fit_for_noise(solver: Solver, rank: int | str, noise: Noise, *, incomplete: bool) -> Solver:
     """Return the solver as it is, or made fit for noise that is correlated between bands.
 
-    Parameters
-    ----------
-    solver
-        Solver of patches of unit noise.
-    rank
-        As for `make_solver`.
-    noise
-        Noise of the bands.
-    incomplete
-        Whether values are missing.
+    It is, where values are missing (``incomplete``) or the solver sets some aside.
     """
     aside = traits_of(solver).sets_aside
     if noise.is_diagonal or not (incomplete or aside):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from sigmacube.core.lowrank.solvers.base import PatchSolution
-from sigmacube.core.lowrank.solvers.low_rank import Influence, Observed, iterate, working_precision
+from sigmacube.core.lowrank.solvers.low_rank import Observed, iterate, working_precision
 from sigmacube.core.lowrank.solvers.m_estimate import density_at, settle, to_solution
 from sigmacube.core.lowrank.solvers.ssgodec import soft_influence
 
@@ -66,8 +66,15 @@ class GoDecSolver:
         """Solve one patch (pixels, bands) of unit noise."""
         work = working_precision(patch)
         data = Observed.create(work, missing)
+
+        def influence(residual: np.ndarray) -> tuple[np.ndarray, float]:
+            size = np.abs(residual)
+            inside = size <= self._cut(size)
+            residual *= inside
+            return residual, np.count_nonzero(inside) / inside.size
+
         soft = settle(data, soft_influence(SOFT_START), self.rank, 10 * self.tolerance)
-        low = iterate(data, soft.low, self._influence(), self.tolerance).low
+        low = iterate(data, soft.low, influence, self.tolerance).low
         size = np.abs(data.residual(low.matrix()))
         cut = self._cut(size)
         kept = size <= cut
@@ -83,12 +90,3 @@ class GoDecSolver:
             return self.threshold
         n_kept = size.size - round(self.cardinality * size.size)
         return float(np.partition(size, n_kept - 1, axis=None)[n_kept - 1])
-
-    def _influence(self) -> Influence:
-        def influence(residual: np.ndarray) -> tuple[np.ndarray, float]:
-            size = np.abs(residual)
-            inside = size <= self._cut(size)
-            residual *= inside
-            return residual, np.count_nonzero(inside) / inside.size
-
-        return influence

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sigmacube.core.rank import count_signal, is_below, leading_eigenpairs, noise_edge
+from sigmacube.core.rank import is_below, leading_eigenpairs, noise_edge
 
 Influence = Callable[[np.ndarray], tuple[np.ndarray, float]]
 """Takes residuals (zero where missing); returns ψ of them and its mean slope."""
@@ -70,25 +70,19 @@ class LowRank:
         return cls(patch @ vectors, vectors)
 
     @classmethod
-    def above_noise(cls, patch: np.ndarray, floor: float = 0.0) -> LowRank:
+    def above_noise(cls, patch: np.ndarray) -> LowRank:
         """Return the components of a patch above the edge of its own noise.
 
-        The level of the noise is what the components leave, and the edge follows from it.
-
-        Parameters
-        ----------
-        patch
-            (pixels, bands).
-        floor
-            Level that the noise does not fall below.
+        The level of the noise is what the components leave, at least one, and the edge follows
+        from it.
         """
         values, vectors = components(patch, count=min(patch.shape))
         energy, (n, p), rank, found = float(np.vdot(patch, patch)), patch.shape, -1, 0
         while found > rank:
             rank = found
             left_over = max(energy - float(np.sum(values[:rank] ** 2)), 0.0)
-            level = max(math.sqrt(left_over / max((n - rank) * (p - rank), 1)), floor)
-            found = count_signal(values, level * noise_edge(n, p))
+            level = max(math.sqrt(left_over / max((n - rank) * (p - rank), 1)), 1.0)
+            found = int(np.count_nonzero(values > level * noise_edge(n, p)))
         right = vectors[:, :rank].astype(patch.dtype)
         return cls(patch @ right, right)
 
@@ -122,14 +116,7 @@ class LowRank:
     def above(self, change: np.ndarray, edge: float, *, proof: bool = True) -> LowRank:
         """Return the components of L + change above an edge; itself if these are as many.
 
-        Parameters
-        ----------
-        change
-            (pixels, bands) added to L.
-        edge
-            Singular value that components must exceed.
-        proof
-            Make sure that none is missed, even one just above the edge.
+        With ``proof`` none is missed, not even one just above the edge.
         """
         moved = self.step(change)
         strong = _drop_below(moved, edge)

@@ -34,6 +34,8 @@ EDGE_MARGIN = 1.01
 FENCE = 1.5
 # Residuals count as at most this in the loss of a pixel, which windows are compared by.
 LOSS_BOUND = 3.0
+# Half of the width of residual sizes that their density is counted in.
+HALF_BIN = 0.25
 
 
 def reweight(data: Observed, state: MEstimate, influence: Influence) -> MEstimate:
@@ -57,12 +59,7 @@ def reweight(data: Observed, state: MEstimate, influence: Influence) -> MEstimat
 
 
 def settle(
-    data: Observed,
-    influence: Influence,
-    rank: int | str,
-    tolerance: float,
-    *,
-    proof: bool = True,
+    data: Observed, influence: Influence, rank: int | str, tolerance: float, *, proof: bool = True
 ) -> MEstimate:
     """Iterate from the patch held to its fences, and choose the rank along with it.
 
@@ -155,10 +152,10 @@ def fence_bands(data: Observed) -> np.ndarray:
     return np.where(data.present, fenced, np.where(counts > 0, middle, 0))
 
 
-def density_at(size: np.ndarray, cut: float, n_kept: int, half_width: float = 0.25) -> float:
+def density_at(size: np.ndarray, cut: float, n_kept: int) -> float:
     """Return the density of residual sizes at the cut, per kept element."""
-    near = int(np.count_nonzero((size > cut - half_width) & (size < cut + half_width)))
-    return near / max(n_kept, 1) / (2 * half_width)
+    near = int(np.count_nonzero((size > cut - HALF_BIN) & (size < cut + HALF_BIN)))
+    return near / max(n_kept, 1) / (2 * HALF_BIN)
 
 
 def to_solution(
@@ -191,7 +188,7 @@ def to_solution(
     n, p, r = *patch.shape, len(values)
     residual = patch - (left * values) @ right.T
     if missing is not None:
-        residual[missing] = 0
+        residual[missing], kept = 0, kept & ~missing
     n_kept = int(np.count_nonzero(kept))
     freedom = n_kept - r * (n + p - r)
     # A patch with hardly more elements than parameters says nothing about its noise.

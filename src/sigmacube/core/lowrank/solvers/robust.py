@@ -75,22 +75,22 @@ class RobustSolver:
         data = Observed.create(work, gone)
         soft = soft_influence(SOFT_CUT)
         state = settle(data, soft, self.rank, SOFT_TOLERANCE, proof=False)
-        chosen = self._select(data, state, doubtful)
+        near, kept, cut = self._select(data, state, doubtful)
         if self.rank == "auto":  # weak components rise above the edge once impulses are out
-            kept_data = Observed.create(work, ~chosen.kept)
-            low = grown(kept_data, chosen.state, full_influence, margin=1.0)
-            if low.rank > chosen.state.low.rank:
+            low = grown(Observed.create(work, ~kept), near, full_influence, margin=1.0)
+            if low.rank > near.low.rank:
                 state = iterate(data, low, soft, SOFT_TOLERANCE)
-                chosen = self._select(data, state, doubtful)
-        kept, cut = chosen.kept, chosen.cut
-        low = alternate(work, kept, chosen.state.low, self.tolerance)
+                near, kept, cut = self._select(data, state, doubtful)
+        low = alternate(work, kept, near.low, self.tolerance)
         size = np.abs(data.residual(low.matrix()))
         density = density_at(size, cut, int(np.count_nonzero(kept)))
         spread = float(np.sum(np.square(size * kept), dtype=np.float64))
         return to_solution(patch, missing, low, kept, spread, 1 - cut * density)
 
-    def _select(self, data: Observed, state: MEstimate, doubtful: Repeats | None) -> _Selection:
-        """Alternate between the elements to keep and a step towards the fit to them."""
+    def _select(
+        self, data: Observed, state: MEstimate, doubtful: Repeats | None
+    ) -> tuple[MEstimate, np.ndarray, float]:
+        """Alternate between the elements to keep and a step towards the fit; also the cut."""
         there = np.ones(data.values.shape, bool) if data.present is None else data.present > 0
         kept, cut = there, LARGEST_CUT
         for _ in range(MAX_SELECTIONS):
@@ -110,14 +110,7 @@ class RobustSolver:
             state = MEstimate(low, matrix)
             if change <= SETTLED * self.tolerance or (moved == 0 and change <= SOFT_TOLERANCE):
                 break
-        return _Selection(state, kept, cut)
-
-
-@dataclass(frozen=True, eq=False)
-class _Selection:
-    state: MEstimate
-    kept: np.ndarray
-    cut: float
+        return state, kept, cut
 
 
 def _stuck(

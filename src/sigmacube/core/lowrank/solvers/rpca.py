@@ -56,16 +56,14 @@ class RpcaSolver:
         filled = patch if missing is None else fill_bands(patch, missing)
         full, sparse = self._pursue(filled, missing)
         if self.rank == "auto":
-            low = LowRank.above_noise(full, floor=1.0)
+            low = LowRank.above_noise(full)
         else:
             low = LowRank.leading(full, int(self.rank))
         noise = full - low.matrix()  # what is left of a residual once its sparse part is out
-        kept = sparse == 0
         if missing is not None:
-            kept &= ~missing
             noise[missing] = 0
         spread = float(np.vdot(noise, noise))
-        return to_solution(patch, missing, low, kept, spread, 1.0)
+        return to_solution(patch, missing, low, sparse == 0, spread, 1.0)
 
     def _pursue(
         self, patch: np.ndarray, missing: np.ndarray | None

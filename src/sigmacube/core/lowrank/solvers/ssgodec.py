@@ -84,7 +84,6 @@ class SemiSoftGoDecSolver:
         kept = np.abs(residual) <= self.threshold
         clipped = np.clip(residual, -self.threshold, self.threshold)
         if missing is not None:
-            kept &= ~missing
             clipped[missing] = 0
         spread = float(np.vdot(clipped, clipped))
         return to_solution(patch, missing, low, kept, spread, 1.0)

@@ -51,16 +51,7 @@ class SvdSolver:
         return self.rank != "auto"
 
     def __call__(self, patch: np.ndarray, *, missing: np.ndarray | None = None) -> PatchSolution:
-        """Solve one patch (pixels, bands) of unit noise.
-
-        Parameters
-        ----------
-        patch
-            The patch.
-        missing
-            (pixels, bands) True where a value is missing; the others are then fitted by least
-            squares.
-        """
+        """Solve one patch (pixels, bands) of unit noise, by least squares where some is missing."""
         if missing is not None:
             return self._incomplete(patch, missing)
         (n, p), energy = patch.shape, float(np.vdot(patch, patch))

@@ -9,13 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from sigmacube.core.lowrank.solvers.low_rank import (
-    LowRank,
-    Observed,
-    full_influence,
-    iterate,
-    rms,
-)
+from sigmacube.core.lowrank.solvers.low_rank import LowRank, Observed, full_influence, iterate, rms
 
 # Strength of the prior that a pixel's coefficients are as large as those of the window, relative
 # to what a Bayesian would take. It is felt only where a pixel or a band has hardly any elements
@@ -95,13 +89,6 @@ def leverages(
     left: np.ndarray, singular_values: np.ndarray, right: np.ndarray, kept: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return ρ_uv = V_vᵀ(VᵀΩ_uV)⁻¹V_v and γ_uv = U_uᵀ(UᵀΩ_vU)⁻¹U_u, each (pixels, bands).
-
-    Parameters
-    ----------
-    left, singular_values, right
-        U, d, V of the estimate.
-    kept
-        (pixels, bands) boolean.
 
     Examples
     --------
