@@ -386,6 +386,8 @@ class TestCalibration:
             1, rel=1e-3
         )
         assert not plots.calibration({0.5: 0.5}).child_axes[0].collections
+        # A check of so few values that all are covered knows no error of its shares.
+        assert not plots.calibration({0.95: 1.0}, samples=0.0).child_axes[0].collections
 
     def test_refuses_nothing(self):
         with pytest.raises(ValueError, match="Invalid coverage: no level given"):

@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from click.testing import CliRunner
 import sigmacube as sc
 from sigmacube import io
 from sigmacube.cli import main
-from sigmacube.io.atomic import check_output
+from sigmacube.io.atomic import staged
 from sigmacube.io.places import reading
 
 CUBE = np.arange(5 * 6 * 4, dtype=np.float32).reshape(5, 6, 4)
@@ -103,6 +104,21 @@ class TestHdf:
         start = time.process_time()
         with pytest.raises(ValueError, match="more than 5000 objects"):
             io.read(tmp_path / "x.h5")
+        assert time.process_time() - start < 5
+
+    @pytest.mark.parametrize(("depth", "is_read"), [(90, True), (1500, False)])
+    def test_groups_in_groups(self, tmp_path, depth, is_read):
+        with h5py.File(tmp_path / "x.h5", "w") as file:
+            group = file
+            for _ in range(depth):
+                group = group.create_group("g")
+            group["cube"] = CUBE
+        start = time.process_time()
+        if is_read:
+            assert io.read(tmp_path / "x.h5").shape == CUBE.shape
+        else:
+            with pytest.raises(ValueError, match="nested deeper than 100"):
+                io.read(tmp_path / "x.h5")
         assert time.process_time() - start < 5
 
     def test_groups_that_hold_themselves(self, tmp_path):
@@ -208,6 +224,17 @@ class TestEnvi:
         with pytest.raises(ValueError, match="damaged"):
             io.read(header)
 
+    def test_systems_of_coordinates_that_are_none(self, tmp_path):
+        """No quoted name; a null character, which HDF5 cannot hold; an order to the terminal."""
+        (tmp_path / "x.hdr").touch()
+        for text in ("EPSG:4326", "a\0b", 'X["\x1b[2J"]'):
+            header = envi(tmp_path, **{"coordinate system string": f"{{{text}}}"})
+            done = CliRunner().invoke(main, ["info", str(header)])
+            assert (done.exit_code, "\x1b" in done.output) == (0, False)
+            words = ["--noise", "1", "--prior", "none", "--window", "4", "--overwrite"]
+            assert run("denoise", header, tmp_path / "out.nc", *words)[0] == 0
+            assert io.read_result(tmp_path / "out.nc").metadata["crs_wkt"] == text
+
 
 class TestResults:
     @pytest.mark.parametrize("name", ["r.hdr", "r.tif"])
@@ -245,61 +272,6 @@ class TestResults:
     def test_what_the_system_says_stays(self, tmp_path):
         with pytest.raises(FileNotFoundError), reading(tmp_path):
             (tmp_path / "none").read_bytes()
-
-
-class TestPlaces:
-    @pytest.mark.parametrize("kind", ["pipe", "socket", "device"])
-    @pytest.mark.parametrize("role", ["input", "mask", "output", "result", "labels"])
-    def test_only_files_and_folders(self, tmp_path, kind, role):
-        np.save(tmp_path / "in.npy", CUBE)
-        special = tmp_path / ("s.nc" if role in ("output", "result") else "s.npy")
-        link = None
-        if kind == "pipe":
-            os.mkfifo(special)
-        elif kind == "socket":
-            link = socket.socket(socket.AF_UNIX)
-            link.bind(str(special))
-        else:
-            special.symlink_to("/dev/zero")
-        places = {
-            "input": ["denoise", special, tmp_path / "out.nc"],
-            "mask": ["denoise", tmp_path / "in.npy", tmp_path / "out.nc", "--mask", special],
-            "output": ["denoise", tmp_path / "in.npy", special, "--overwrite"],
-            "result": ["report", special],
-            "labels": ["product", tmp_path / "in.npy", "--labels", special],
-        }
-        code, text = run(*places[role])
-        if link is not None:
-            link.close()
-        assert code == 2
-        assert f"is a {kind}" in text
-
-    def test_loops_of_links(self, tmp_path):
-        (tmp_path / "a.nc").symlink_to(tmp_path / "b.nc")
-        (tmp_path / "b.nc").symlink_to(tmp_path / "a.nc")
-        for words in (["info", tmp_path / "a.nc"], ["report", tmp_path / "a.nc"]):
-            code, text = run(*words)
-            assert code == 2
-            assert text.count("\n") == 1
-
-    def test_only_stores_are_replaced(self, tmp_path):
-        (tmp_path / "thesis.zarr").mkdir()
-        (tmp_path / "thesis.zarr" / "chapter.txt").write_text("years of work")
-        with pytest.raises(FileExistsError, match="no Zarr store"):
-            check_output([tmp_path / "thesis.zarr"], overwrite=True)
-
-    def test_addresses_of_local_files(self, tmp_path):
-        np.save(tmp_path / "in.npy", CUBE)
-        assert io.read((tmp_path / "in.npy").as_uri()).shape == CUBE.shape
-        with pytest.raises(ValueError, match="another machine"):
-            io.read("file://elsewhere/in.npy")
-
-    @pytest.mark.parametrize("address", ["http://127.0.0.1:1", "tcp://x", "tcp://a:b", "x"])
-    def test_schedulers(self, tmp_path, address):
-        np.save(tmp_path / "in.npy", CUBE)
-        code, text = run("denoise", tmp_path / "in.npy", tmp_path / "o.nc", "--scheduler", address)
-        assert code == 2
-        assert "Invalid scheduler" in text
 
 
 class TestRunFolder:
@@ -409,9 +381,28 @@ class TestStreamsAndSignals:
         assert "Traceback" not in text
         assert [path.name for path in tmp_path.iterdir()] == ["in.npy"]
 
-    def test_what_threads_still_write_after_an_interrupt_goes_too(self, tmp_path):
-        from sigmacube.io.atomic import staged
+    @pytest.mark.parametrize("later", [0.0, 0.4])
+    def test_interrupted_while_workers_start(self, tmp_path, later):
+        """A terminal sends Ctrl-C to all of them; only the one that was asked says so."""
+        np.save(tmp_path / "in.npy", np.random.default_rng(0).normal(size=(24, 20, 5)))
+        words = ["denoise", tmp_path / "in.npy", tmp_path / "out.zarr", "--noise", "1", "--window",
+                 "6", "--prior", "none", "--tile", "12x10", "--workers", "2"]  # fmt: skip
+        code = "from sigmacube.cli import main; main()"
+        command = [sys.executable, "-c", code, *map(str, words)]
+        how: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        with subprocess.Popen(command, start_new_session=True, **how) as process:
+            tree = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+            while process.poll() is None and len(tree.read_text().split()) < 2:
+                time.sleep(0.002)
+            time.sleep(later)
+            os.killpg(process.pid, signal.SIGINT)
+            _, text = process.communicate(timeout=60)
+        assert process.returncode == 130
+        assert text.count("Error: interrupted") == 1
+        assert "Traceback" not in text
+        assert not (tmp_path / "out.zarr").exists()
 
+    def test_what_threads_still_write_after_an_interrupt_goes_too(self, tmp_path):
         writing, until = threading.Event(), time.monotonic() + 0.5
 
         def write(folder: Path) -> None:
@@ -516,6 +507,14 @@ class TestCrowd:
 
 
 class TestTexts:
+    def test_units_that_are_no_formula(self, result, tmp_path):
+        """Pictures take what stands between dollars for TeX; HDF5 holds no null character."""
+        units = "$\\bad{$ <b> \x00"
+        path = replace(result, metadata={"units": units}).save(tmp_path / "r.nc")
+        assert io.read_result(path).metadata["units"] == units
+        assert run("report", path, "-o", tmp_path / "r.html") == (0, "")
+        assert "<b> " not in (tmp_path / "r.html").read_text()
+
     @pytest.mark.parametrize("text", ["8" * 40, f"-{'3' * 60}", f"0:{'9' * 50}"])
     def test_bands_of_many_digits(self, text):
         from sigmacube.io.source import parse_bands

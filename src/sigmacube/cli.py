@@ -187,8 +187,9 @@ def _notes(debug: bool) -> Iterator[None]:
 
 def _line(text: str) -> str:
     """Return a text on one line, of characters that any terminal can be sent."""
-    line = " ".join(text.split()).encode("utf-8", "replace").decode("utf-8")
-    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in line)
+    from sigmacube.console import shown
+
+    return shown(" ".join(text.split()).encode("utf-8", "replace").decode("utf-8"))
 
 
 def _report(error: BaseException, debug: bool) -> int:

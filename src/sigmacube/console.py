@@ -39,9 +39,21 @@ def percent(share: float, digits: int = 1) -> str:
     return f"{100 * share:.{digits}f} %"
 
 
+def shown(text: str) -> str:
+    r"""Return a text without what would move the cursor or set colours: files can hold that.
+
+    Examples
+    --------
+    >>> shown("UTM \x1b[2J zone 33")
+    'UTM �[2J zone 33'
+    """
+    mark = "\N{REPLACEMENT CHARACTER}"
+    return "".join(c if c.isprintable() or c == "\n" else mark for c in text)
+
+
 def note(message: str) -> None:
     """Say something that the user should know, once, on one line of standard error."""
-    text = " ".join(message.split())
+    text = shown(" ".join(message.split()))
     context = click.get_current_context(silent=True)
     said = (
         set() if context is None else context.find_root().meta.setdefault("sigmacube.said", set())
@@ -71,7 +83,7 @@ def table(rows: Iterable[tuple[str, str]], *, err: bool = False) -> None:
     grid.add_column(style="bold", no_wrap=True)  # colours are lost on white or on black
     grid.add_column(overflow="fold")
     for label, text in rows:
-        grid.add_row(escape(label), escape(text))
+        grid.add_row(escape(shown(label)), escape(shown(text)))
     console.print(grid)
 
 

@@ -191,8 +191,9 @@ def _ranges(items: list[int]) -> str:
 
 def _place_rows(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
     if facts.get("crs_wkt"):
-        # The name is the first quoted text of any WKT dialect.
-        yield "crs", str(facts["crs_wkt"]).split('"')[1]
+        # The name is the first quoted text of any WKT dialect; headers may hold other texts.
+        wkt = str(facts["crs_wkt"])
+        yield "crs", wkt.split('"')[1] if '"' in wkt else wkt[:60]
     if facts.get("transform"):
         a, _, c, _, e, f = facts["transform"]
         yield "origin", f"{c:.10g}, {f:.10g}; pixels of {abs(a):g} × {abs(e):g}"

@@ -22,7 +22,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sigmacube.io.places import address_of, check_plain, local_path
+from sigmacube.io.places import address_of, check_plain, local_path, printable
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -121,9 +121,8 @@ def staged(
     ``overwrite``, the files ``stale`` that an earlier output had and this one has not are removed.
     """
     check_output(finals, overwrite=overwrite)
-    _sweep(finals[-1])
-    mark = f"{_host()}-{os.getpid()}-{secrets.token_hex(4)}"
-    temporary = [final.with_name(f".{final.name}.{mark}.partial") for final in finals]
+    sweep(finals[-1])
+    temporary = [_unfinished(final) for final in finals]
     try:
         yield temporary
         for path in temporary:
@@ -132,6 +131,12 @@ def staged(
     finally:
         for path in temporary:
             _discard(path)
+
+
+def _unfinished(final: Path) -> Path:
+    """Return a name beside ``final`` that `sweep` knows, for what is being made or removed."""
+    mark = f"{_host()}-{os.getpid()}-{secrets.token_hex(4)}"
+    return final.with_name(f".{final.name}.{mark}.partial")
 
 
 def _discard(path: Path) -> None:
@@ -150,7 +155,7 @@ def _host() -> str:
     return hashlib.blake2b(socket.gethostname().encode(), digest_size=4).hexdigest()
 
 
-def _sweep(final: Path) -> None:
+def sweep(final: Path) -> None:
     """Remove what processes of this machine that were killed have left of an output."""
     pattern = re.compile(rf"\..+\.{_host()}-(\d+)-[0-9a-f]+\.partial")
     for path in final.parent.iterdir():
@@ -170,13 +175,28 @@ def _is_alive(process: int) -> bool:
 
 
 def commit(temporary: Sequence[Path], finals: Sequence[Path], stale: Sequence[Path] = ()) -> None:
-    """Give the temporary files their final names, the last one last."""
-    if len(finals) > 1 or finals[-1].is_dir():
-        remove(finals[-1])
-    for old in stale:
-        remove(old)
-    for source, final in zip(temporary, finals, strict=True):
-        os.replace(source, final)
+    """Give the temporary files their final names, the last one last.
+
+    A folder that is replaced gets another name before it is removed: removing takes a while, and
+    what a kill leaves of it must not bear the final name.
+    """
+    named, former = finals[-1], _unfinished(finals[-1])
+    sweep(named)
+    try:
+        if named.is_dir():
+            os.replace(named, former)
+        elif len(finals) > 1:
+            remove(named)
+        for old in stale:
+            remove(old)
+        for source, final in zip(temporary, finals, strict=True):
+            os.replace(source, final)
+    except BaseException:
+        if former.is_dir() and not named.exists():
+            os.replace(former, named)
+        raise
+    finally:
+        _discard(former)
 
 
 def flush(path: Path) -> None:
@@ -208,7 +228,7 @@ def written_by_hdf5(path: Path | str, mode: str = "w") -> Iterator[Any]:
     """
     file = _Patient(Path(path), "w+b" if mode == "w" else "r+b")
     try:
-        with _signals_put_off():
+        with signals_put_off():
             yield file
     finally:
         file.close()
@@ -217,8 +237,12 @@ def written_by_hdf5(path: Path | str, mode: str = "w") -> Iterator[Any]:
 
 
 @contextmanager
-def _signals_put_off() -> Iterator[None]:
-    """Put signals off until HDF5 is done: an exception while it calls the file ends the process."""
+def signals_put_off() -> Iterator[None]:
+    """Put Ctrl-C and SIGTERM off until something is done that must not end in its middle.
+
+    An exception while HDF5 calls a file ends the process, one while a worker is started leaves the
+    worker with half of what it has to know.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield  # exceptions of signals are raised in the main thread alone
         return
@@ -242,10 +266,21 @@ def write_netcdf(made: xr.Dataset, path: Path, encoding: Mapping[Any, Any]) -> N
     from xarray.backends import H5NetCDFStore
     from xarray.backends.common import ArrayWriter
 
+    made = made.copy()
+    parts: list[Any] = [made, *made.variables.values()]
+    for part in parts:
+        part.attrs = {key: _storable(value) for key, value in part.attrs.items()}
     writer = ArrayWriter()
     with written_by_hdf5(path) as file, h5netcdf.File(file, "w") as store:
         made.dump_to_store(H5NetCDFStore(store), encoding=encoding, writer=writer)
         writer.sync()  # what Dask holds is written here, part by part
+
+
+def _storable(value: Any) -> Any:
+    """Return an attribute whose texts HDF5 can hold: marks for null and half characters."""
+    if isinstance(value, str):
+        return printable(value.replace("\0", "?"))
+    return [_storable(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 class _Patient(io.RawIOBase):

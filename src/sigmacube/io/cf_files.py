@@ -164,10 +164,10 @@ class _Zarr(_Labelled):
     def get(self, path: Path) -> xr.Dataset:
         import xarray as xr
 
-        from sigmacube.io.zarr import library
+        from sigmacube.io.zarr import local_store
 
-        library()
-        return xr.open_dataset(path, engine="zarr", consolidated=False, cache=False)
+        store = local_store(path)
+        return xr.open_dataset(store, engine="zarr", consolidated=False, cache=False)
 
 
 NETCDF = _NetCDF()

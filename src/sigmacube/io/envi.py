@@ -12,6 +12,7 @@ import numpy as np
 
 from sigmacube.io import crs
 from sigmacube.io.metadata import merged, read_sidecar, sidecar
+from sigmacube.io.places import check_plain
 from sigmacube.io.sensors import in_envi
 from sigmacube.io.source import Source, planes
 from sigmacube.io.wavelengths import numbers, to_nanometres
@@ -86,6 +87,7 @@ def read_header(path: Path) -> dict[str, str]:
 
     ESRI headers (``NROWS 10``) come back under ENVI's names.
     """
+    check_plain(path)
     if path.stat().st_size > _MAX_HEADER:
         raise ValueError(f"{path}: too large for a text header ({path.stat().st_size} bytes).")
     raw = path.read_bytes()

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from sigmacube.io.metadata import from_json, merged
-from sigmacube.io.places import gdal_name
+from sigmacube.io.places import check_beside, gdal_name
 from sigmacube.io.source import Source, planes
 from sigmacube.io.wavelengths import numbers, to_nanometres
 
@@ -43,6 +43,8 @@ def opened(path: Path | str, mode: str = "r", **options: Any) -> Iterator[Any]:
     place = str(path)
     remote = place.startswith(("/vsicurl/", "/vsis3/", "/vsigs/"))
     driver = "VRT" if place.lower().endswith(".vrt") else "GTiff"
+    if mode == "r" and not place.startswith("/vsi"):
+        check_beside(Path(place))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", NotGeoreferencedWarning)
         with (
@@ -367,5 +369,6 @@ def _is_beside(path: Path, source: re.Match[str]) -> bool:
     file = ((folder / name) if _RELATIVE.search(source[2] or "") else name).resolve()
     if not file.is_file() or not file.is_relative_to(folder):
         return False
+    check_beside(file)
     with file.open("rb") as stream:
         return stream.read(4) in _TIFF

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -156,6 +156,14 @@ def check_plain(path: Path) -> None:
     for matches, kind in _KINDS:
         if matches(mode):
             raise ValueError(f"{path} is a {kind}. It must be a file or a folder.")
+
+
+def check_beside(path: Path) -> None:
+    """Refuse pipes and devices beside a raster that begin with its name: GDAL looks into them."""
+    with suppress(PermissionError):  # a folder that cannot be listed
+        for name in os.listdir(path.parent):
+            if name.startswith(path.stem):
+                check_plain(path.with_name(name))
 
 
 @contextmanager

@@ -32,6 +32,14 @@ def library() -> ModuleType:
     return zarr
 
 
+def local_store(path: Path) -> Any:
+    """Return a store on this machine, to be read; its pipes and devices are refused."""
+    library()
+    from sigmacube.io.plain_store import PlainStore
+
+    return PlainStore(path, read_only=True)
+
+
 def open_source(
     path: Path,
     *,
@@ -45,7 +53,7 @@ def open_source(
     """
     zarr = library()
     try:
-        root = zarr.open(address or path, mode="r")
+        root = zarr.open(address or local_store(path), mode="r")
         attrs = dict(root.attrs)
         if isinstance(root, zarr.Array):
             arrays: list[tuple[str, Any]] = [(path.stem, root)]

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from sigmacube.core.parallel import default_workers
+from sigmacube.io.atomic import signals_put_off
 
 Work = Callable[[int], Any]
 """Computes the tile of a number; other processes must be able to load it."""
@@ -118,15 +119,19 @@ def _by_processes(work: Work, numbers: list[int], workers: int, done: Done) -> N
 
 @contextmanager
 def _uninterrupted() -> Iterator[None]:
-    """Put Ctrl-C off while worker processes start: they inherit it blocked until they ignore it."""
-    if not hasattr(signal, "pthread_sigmask"):  # pragma: no cover - not on Windows
-        yield
-        return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    """Put Ctrl-C off while worker processes start: they inherit it blocked until they ignore it.
+
+    This process is told all the same, by any of its threads that do not block it.
+    """
+    with signals_put_off():
+        if not hasattr(signal, "pthread_sigmask"):  # pragma: no cover - not on Windows
+            yield
+            return
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            yield
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _begin_worker() -> None:
@@ -164,7 +169,7 @@ def _client(scheduler: str, workers: int) -> Iterator[Any]:
     if scheduler != "local":
         try:
             client = distributed.Client(scheduler, timeout="20s", set_as_default=False)
-        except (OSError, ValueError):
+        except Exception:  # each protocol raises its own kinds, also where it is not installed
             raise ConnectionError(f"{scheduler}: no Dask scheduler answers there.") from None
         with client:
             yield client

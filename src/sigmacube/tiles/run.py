@@ -19,7 +19,7 @@ from sigmacube.core.parallel import parallel
 from sigmacube.core.progress import Progress, phase
 from sigmacube.estimators import estimator
 from sigmacube.io import cf
-from sigmacube.io.atomic import check_not_input
+from sigmacube.io.atomic import check_not_input, sweep
 from sigmacube.io.places import address_of, local_path
 from sigmacube.io.source import Source
 from sigmacube.io.watch import check_unchanged, digesting, stamp
@@ -249,6 +249,8 @@ def _enter(
     written = Folder(output).exists() if address_of(output) else Path(output).exists()
     finished = resume and there and not begun and written
     if finished or (goes_on and _is_renamed(folder, output)):
+        if folder.local is not None:
+            sweep(Path(output))
         _close(folder)
         return None
     _check_output(

@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 
-from sigmacube.io.places import opened_hdf5, printable
+from sigmacube.io.places import check_plain, opened_hdf5, printable
 from sigmacube.io.source import Source
 from sigmacube.io.variables import Variable, open_variables
 
@@ -152,6 +152,7 @@ class ProductFolder:
     def metadata(self) -> ElementTree.Element:
         """Return the XML file."""
         if self.root.is_dir():
+            check_plain(self.root / self.xml)
             size = (self.root / self.xml).stat().st_size
         else:
             with zipfile.ZipFile(self.root) as file:

@@ -111,7 +111,7 @@ def _calibration_inset(
     grid = np.linspace(0.01, 0.999, 200)
     gap = 100 * (shares - levels)
     reach = 1.3 * np.abs(gap).max()
-    if samples is not None:
+    if samples:  # none where a check that hid next to nothing knows no error of its shares
         error = 200 * np.sqrt(grid * (1 - grid) / samples)
         inset.fill_between(100 * grid, -error, error, color=GREY, alpha=0.30, lw=0)
         reach = max(reach, 1.6 * error.max())
