@@ -20,9 +20,9 @@ from sigmacube.core.spatial.missing import (
 from sigmacube.core.spatial.risk import BIAS, STEP, Trial, capped
 from sigmacube.core.spatial.smoothing import Plan, Run, both_rounds
 from sigmacube.core.spatial.subspace import batches, blocks, project
-from sigmacube.core.spatial.views import RiskTable, claimed, look, sights
+from sigmacube.core.spatial.views import RiskTable, View, claimed, look, scaled, sights
 
-__all__ = ["gap_factor", "hole_factor", "most_gaps"]
+__all__ = ["gap_factor", "graded", "hole_factor", "most_gaps"]
 
 LOOKED_AT = 16
 # Pixels with gaps that a factor is measured on at least, and how far it may go. The response to
@@ -31,6 +31,9 @@ LOOKED_AT = 16
 FEWEST = 50
 LEAST, MOST = 0.5, 10.0
 SCATTERED = 0.6
+# Shares of hidden pixels that bound the classes of their claim, and the largest and least factor.
+CLASSES = (0.4, 0.6, 0.75, 0.85, 0.93)
+HIGHEST, LEAST_OWN = 100.0, 0.1
 
 
 def most_gaps(block: Block, shape: tuple[int, int, int], run: Run) -> Box:
@@ -95,16 +98,48 @@ def gap_factor(
     return float(np.clip(actual / max(claimed_, 1e-9), least, MOST))
 
 
-def hole_factor(trial: Trial, table: RiskTable, noise: np.ndarray, run: Run) -> float:
+def hole_factor(
+    trial: Trial, table: RiskTable, noise: np.ndarray, run: Run
+) -> tuple[float, np.ndarray]:
     """Return how much larger errors of pixels that were not observed are than is claimed.
 
     Some columns of a patch are hidden and filled; what was hidden is the estimate plus its error
-    plus noise.
+    plus noise. Errors at borders are larger by more than in the middle of fields: beside the factor
+    in all, (2, classes) by claim with it: the class's upper bound, and a factor of its own.
     """
     z = trial.z
     smoothed, share, where = hidden_lines(z, trial.plan, run)
     views = look(sights(smoothed, trial.box, trial.plan), trial.plan, table, run)
-    views = less_seen(table.located(views, trial.box, smoothed.claim, run), trial.box, share, 1.0)
-    claim = claimed(views, trial.box, table.gain, run)[where]
+    views = table.located(views, trial.box, smoothed.claim, run)
     actual = np.sum((smoothed.estimate - z)[where] ** 2, axis=1) - noise.sum()
-    return float(np.clip(actual.sum() / max(claim.sum(), 1e-9), 1.0, 100.0))
+    claim = claimed(less_seen(views, trial.box, share, 1.0), trial.box, table.gain, run)[where]
+    factor = float(np.clip(actual.sum() / max(claim.sum(), 1e-9), 1.0, HIGHEST))
+    claim = claimed(less_seen(views, trial.box, share, factor), trial.box, table.gain, run)[where]
+    bounds = np.append(np.quantile(claim, CLASSES), np.inf)
+    label = np.searchsorted(bounds, claim)
+    sums = [np.bincount(label, part, minlength=len(bounds)) for part in (actual, claim)]
+    own = np.clip(sums[0] / np.maximum(sums[1], 1e-9), LEAST_OWN, HIGHEST)
+    return factor, np.array([bounds, own])
+
+
+def graded(
+    views: list[View],
+    core: Box,
+    share: np.ndarray,
+    classes: np.ndarray,
+    gain: np.ndarray,
+    run: Run,
+) -> list[View]:
+    """Return views with the factor of its class at every pixel of which hardly any was seen.
+
+    Parameters
+    ----------
+    share
+        (rows, cols) of ``core``, how much of a pixel was observed.
+    classes
+        See `hole_factor`.
+    """
+    if not np.any(share <= FEW):
+        return views
+    label = np.searchsorted(classes[0, :-1], claimed(views, core, gain, run))
+    return scaled(views, core, np.where(share <= FEW, classes[1, label], 1.0))

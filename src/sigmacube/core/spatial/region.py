@@ -9,6 +9,7 @@ import numpy as np
 from sigmacube.core.parallel import in_turn
 from sigmacube.core.spatial.errors import SpatialErrors
 from sigmacube.core.spatial.fit import cut
+from sigmacube.core.spatial.gap_errors import graded
 from sigmacube.core.spatial.geometry import Block, Box, covering_box, grow
 from sigmacube.core.spatial.holes import Holes, find_holes
 from sigmacube.core.spatial.missing import (
@@ -218,7 +219,9 @@ def _views(
     views = scaled(views, wide, inside)
     if data.holes is None:
         return views
-    return less_seen(views, data.box, data.holes.share, model.hole_factor)
+    views = less_seen(views, data.box, data.holes.share, model.hole_factor)
+    share = data.holes.share[core.within(data.box)]
+    return graded(views, core, share, model.hole_classes, model.risk.gain, run)
 
 
 def _coefficients(block: Block, model: SpatialModel, plan: Plan, wide: Box, run: Run) -> _Data:

@@ -50,6 +50,8 @@ LEAST_GAIN, MOST_GAIN = 0.2, 5.0
 MOST_LIFT, SURELY = 1.5, 2.0
 # The share of it that single pixels may have by themselves.
 MOST_OWN = 0.5
+# The share of elements that are missing, from which on nothing is taken off for that.
+MOST_GONE = 0.1
 # How often the model's power by frequency is matched to the scene's, and by how much at once.
 MATCHES = 2
 LEAST_MATCH, MOST_MATCH = 0.5, 4.0
@@ -397,11 +399,10 @@ def less_own(trials: list[Trial], table: RiskTable, scale: np.ndarray) -> RiskTa
     """Return the table without the error that single pixels have by themselves.
 
     For their residual, or for what they alone made: it is part of what the identity has, and is
-    claimed where it is. Where elements are missing the identity is known too badly to take anything
-    off.
+    claimed where it is. Where many elements are missing the identity is known too badly to take
+    anything off.
     """
-    if trials[0].share < 1:
-        return table
+    known = max(1 - (1 - trials[0].share) / MOST_GONE, 0.0)
     own = error = 0.0
     for trial in trials:
         each, k = table.pixel_error(trial.smoothed.claim), trial.residual.shape[2]
@@ -411,5 +412,5 @@ def less_own(trials: list[Trial], table: RiskTable, scale: np.ndarray) -> RiskTa
         made = k * alone(trial.smoothed.estimate, trial.smoothed.leverage)
         own += float(np.sum((doubt(square, freedom, scale) + made) * (1 - given)))
         error += float(np.sum(each))
-    share = 1 - min(own / max(error, 1e-12), MOST_OWN)
+    share = 1 - known * min(own / max(error, 1e-12), MOST_OWN)
     return replace(table, factor=share * table.factor, lost=share * table.lost)

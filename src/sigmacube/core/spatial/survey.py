@@ -86,6 +86,8 @@ class SpatialModel:
     """Whether the scene has missing elements anywhere."""
     hole_factor: float
     """What the variance of a pixel that was not observed at all is multiplied by."""
+    hole_classes: np.ndarray
+    """(2, classes) by what is claimed with it: the class's upper bound, and a factor of its own."""
     gap_factor: float
     """The same for pixels of which some was observed."""
     faint: float
@@ -128,6 +130,7 @@ class SpatialModel:
             risk=RiskTable(*(np.asarray(arrays[f"risk_{f.name}"]) for f in fields(RiskTable))),
             missing=bool(arrays["missing"]),
             hole_factor=float(arrays["hole_factor"]),
+            hole_classes=np.asarray(arrays["hole_classes"]),
             gap_factor=float(arrays["gap_factor"]),
             faint=float(arrays["faint"]),
             fillings=int(arrays["fillings"]),
@@ -200,26 +203,31 @@ def survey(
         residual_scale=np.ones((2, 3)),
         missing=missing,
         hole_factor=1.0,
+        hole_classes=np.array([[np.inf], [1.0]]),
         gap_factor=1.0,
         faint=unseen / max(shape[2] - basis.shape[1], 1),
     )
     if not (uncertainty or missing):  # gaps are filled by what signal turns out to have
         return model
-    model = _measured(block, model, total, noise, run, share)
-    return _with_gaps(gappy, model, run) if missing else model
+    return _measured(block, gappy, model, total, noise, run, share)
 
 
-def _with_gaps(block: Block, model: SpatialModel, run: Run) -> SpatialModel:
-    """Return the model with the size of errors where some of a pixel is missing."""
+def _gap_factor(block: Block, model: SpatialModel, risk: RiskTable, run: Run) -> float:
+    """Return how much larger errors are where some of a pixel is missing."""
     box = most_gaps(block, model.shape, run)
     plan = Plan(window_sizes(box.shape, model.windows), model.noise_power, model.edges)
     power = 1 / (model.strength * (model.shape[0] * model.shape[1]))
-    factor = gap_factor(*block(*box.slices), model.basis, power, plan, model.risk, run)
-    return replace(model, gap_factor=factor)
+    return gap_factor(*block(*box.slices), model.basis, power, plan, risk, run)
 
 
 def _measured(
-    block: Block, model: SpatialModel, total: np.ndarray, noise: np.ndarray, run: Run, share: float
+    block: Block,
+    gappy: Block,
+    model: SpatialModel,
+    total: np.ndarray,
+    noise: np.ndarray,
+    run: Run,
+    share: float,
 ) -> SpatialModel:
     """Return the model with the size of errors as trials show it."""
     boxes = patches(model.shape[:2], model.missing)
@@ -235,7 +243,12 @@ def _measured(
         strength = strength * (1 + smooth / max(claim * (bands - k), 1e-12))
     risk = measured_risk(trials, model.basis.shape[1], run)
     scale = ordinary(trials, risk)
+    factor, classes, gaps = model.hole_factor, model.hole_classes, model.gap_factor
+    if model.missing:
+        gaps = _gap_factor(gappy, model, risk, run)
     risk = less_own(trials, risk, scale[0])
+    if model.missing:
+        factor, classes = hole_factor(trials[0], risk, noise, run)
     whole = None
     if not model.missing and trials[0].box.shape == model.shape[:2]:
         first = trials[0]
@@ -245,7 +258,9 @@ def _measured(
         strength=strength * _met(trials, powers[0]),
         risk=risk,
         residual_scale=scale,
-        hole_factor=hole_factor(trials[0], risk, noise, run) if model.missing else 1.0,
+        hole_factor=factor,
+        hole_classes=classes,
+        gap_factor=gaps,
         whole=whole,
     )
 
