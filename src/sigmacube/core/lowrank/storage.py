@@ -51,9 +51,8 @@ def to_arrays(model: LowRankErrors, rows: Span, cols: Span) -> ModelArrays:
     }
     here = tuple(slice(span[0] - start, span[1] - start)
                  for span, start in zip((rows, cols), origin, strict=True))  # fmt: skip
-    power = model.white.noise_variance
-    if power is not None and np.any(power[here]):
-        arrays["noise_variance"] = power[here]
+    if model.noise_variance is not None and np.any(model.noise_variance[here]):
+        arrays["noise_variance"] = model.noise_variance[here]
     for name, kept in (("inflation", model.gap_factor), ("pixel_scale", model.pixel_scale)):
         arrays |= {} if kept is None else {name: kept[here]}
     arrays |= {} if model.band_scale is None else {"band_scale": model.band_scale}
