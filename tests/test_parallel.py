@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from sigmacube.core.parallel import parallel
+from sigmacube.core.parallel import at_once, in_turn, parallel, strips
 
 
 @pytest.mark.parametrize("workers", [1, 2, 5])
@@ -82,3 +82,32 @@ def test_an_interrupt_stops_the_helpers() -> None:
 def test_no_workers_are_refused() -> None:
     with pytest.raises(ValueError, match="at least one"), parallel(0):
         pass
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3])
+def test_a_map_inside_a_map_waits_for_no_helper_that_is_busy(workers: int) -> None:
+    with parallel(workers) as run:
+
+        def nested(item: int) -> list[int]:
+            return run(lambda other: item * other, range(5))
+
+        found = run(nested, range(7))
+        assert found == [[item * other for other in range(5)] for item in range(7)]
+        assert at_once(run, lambda: nested(2), lambda: "other") == [[0, 2, 4, 6, 8], "other"]
+
+
+def test_the_first_item_is_for_the_thread_that_asks() -> None:
+    with parallel(3) as run:
+        names = run(lambda _: threading.current_thread(), range(30))
+    assert names[0] is threading.current_thread()
+    assert in_turn(len, ["", "a"]) == [0, 1]
+
+
+def test_strips_cover_all_rows_once_and_start_where_the_scene_says() -> None:
+    for first, stop in ((0, 1), (0, 16), (5, 23), (8, 9)):
+        parts = strips(first, stop, 8)
+        assert [row for part in parts for row in range(part.start, part.stop)] == list(
+            range(first, stop)
+        )
+        assert all(part.start % 8 == 0 for part in parts[1:])
+    assert strips(0, 0, 8) == []

@@ -9,19 +9,19 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy.special import ndtr, ndtri
 
 from sigmacube.check.hiding import Veiled
+from sigmacube.check.removed import Looked, shared
 from sigmacube.check.verdict import Levels, is_beyond_scaling, judge, predicted
 from sigmacube.core.card import Card
 from sigmacube.core.levels import LEVELS, half_width
-from sigmacube.core.parallel import ParallelMap, parallel
+from sigmacube.core.parallel import ParallelMap, at_once, parallel, strips
 from sigmacube.core.progress import Progress, phase, shown
-from sigmacube.core.validity import valid_elements
 from sigmacube.core.windows import Span
 from sigmacube.correction import corrected
 from sigmacube.cube import Cube
@@ -52,11 +52,9 @@ __all__ = [
 
 # Elements that are hidden at most, whatever the share: more would tell no more.
 MOST_HIDDEN = 4_000_000
-# Pixels along a side of the cells that standard errors rest on.
-CELL = 20
 N_CLASSES = 5
-# Hidden elements so many σ off are impulses where a solver sets such aside.
-IMPULSE = 4.0
+# Rows that are compared at a time.
+STRIP = 16
 # Pairs of neighbours whose error covariance is asked for.
 N_PAIRS = 32
 
@@ -265,8 +263,12 @@ def compare(
         if progress is not None:
             progress(number + 1, len(places))
 
-    run_tiles(compare_one, range(len(places)), Execution(), told)
-    check = found.concluded(survey, survey.known() | _kept_noise(source, survey))
+    _, kept = at_once(
+        run,
+        lambda: run_tiles(compare_one, range(len(places)), Execution(), told),
+        partial(_kept_noise, source, survey),
+    )
+    check = found.concluded(survey, survey.known() | kept)
     return replace(check, scene=survey.presence.fingerprint)
 
 
@@ -335,7 +337,7 @@ class _Found:
     def __init__(self, shape: tuple[int, int, int], bands: np.ndarray) -> None:
         self.shape, self.bands = shape, bands
         self.elements: list[np.ndarray] = []
-        """(6, n) place, cell, band, brightness, z and σ over the noise of hidden elements."""
+        """(6, n) of hidden elements, see `Looked`."""
         self.products = np.zeros(shape[2])
         self.powers = np.zeros(shape[2])
         self.smoothing: list[np.ndarray] = []
@@ -355,51 +357,16 @@ class _Found:
         )
         region = denoise_region(veiled, survey, run, rows=rows, cols=cols)
         assert region.std is not None
-        place = slice(*rows), slice(*cols)
-        values, mask = corrected(veiled.source, survey.offsets).block(*place)
-        there = valid_elements(values, mask) & np.isfinite(region.estimate)
-        hidden = veiled.hidden(*place) & there
-        noise = np.broadcast_to(region.noise_std, values.shape)
-        residual = np.where(there, values - region.estimate, np.nan)
-        spread = np.hypot(_without_offsets(survey, region.std, place), noise)
-        if estimator(survey.settings).sets_aside or survey.wild:
-            impulse = np.abs(residual) > IMPULSE * spread
-            hidden &= ~impulse
-            residual[impulse if region.left_out is None else impulse | region.left_out] = np.nan
-        residual = _unclipped(survey, values, residual, spread, place)
-        tested = _tested(survey, residual) / spread
-        inside = np.zeros(there.shape, dtype=bool)
-        size = tuple(stop - first for first, stop in (tile.rows, tile.cols))
-        inside[: size[0], : size[1]] = True
-        where = hidden & inside
-        self._add_hidden(tested[where], region, where, (rows[0], cols[0]))
-        self._add_removed(np.where(hidden, np.nan, residual / noise), size)
-        self.smoothing.append(_neighbour_covariances(survey, region, noise, tile))
+        size = (tile.rows[1] - tile.rows[0], tile.cols[1] - tile.cols[0])
+        looked = Looked.at(veiled, survey, region, (rows, cols), size)
+        parts = strips(0, rows[1] - rows[0], STRIP)
+        elements, removed = zip(*run(looked.compared, parts), strict=True)
+        self.elements += elements
+        for products, powers in run(partial(shared, np.concatenate(removed), size), parts):
+            self.products += products
+            self.powers += powers
+        self.smoothing.append(_neighbour_covariances(survey, region, tile, run))
         self.ranks.append(region.ranks[tile.windows_in(survey.grid, region.grid)].ravel())
-
-    def _add_hidden(self, z: np.ndarray, region: Region, hidden: np.ndarray, corner: Span) -> None:
-        u, v, band = np.nonzero(hidden)
-        noise = np.broadcast_to(region.noise_std, hidden.shape)
-        ratio = region.std[hidden] / noise[hidden]  # type: ignore[index]
-        known = np.nan_to_num(region.estimate[..., self.bands])
-        light = np.mean(known, axis=2)[u, v]
-        u, v = u + corner[0], v + corner[1]
-        place = np.ravel_multi_index((u, v, band), self.shape)
-        cell = u // CELL * -(-self.shape[1] // CELL) + v // CELL
-        self.elements.append(np.stack([place, cell, band, light, z, ratio]))
-
-    def _add_removed(self, scaled: np.ndarray, size: tuple[int, ...]) -> None:
-        """Add products in what was removed, over their noise, of a tile's pixels with the next."""
-        rows, cols = size
-        for a, b in (
-            (scaled[:rows, :cols], scaled[:rows, 1 : cols + 1]),
-            (scaled[:rows, :cols], scaled[1 : rows + 1, :cols]),
-        ):
-            a = a[: b.shape[0], : b.shape[1]]  # nothing is next to the border of the scene
-            both = a * b
-            known = np.isfinite(both)
-            self.products += np.sum(np.where(known, both, 0), axis=(0, 1))
-            self.powers += np.sum(np.where(known, (a * a + b * b) / 2, 0), axis=(0, 1))
 
     def concluded(self, survey: Survey, known_of_scene: Mapping[str, Any]) -> Holdout:
         """Return what was found."""
@@ -411,10 +378,10 @@ class _Found:
                 "Invalid scene for a hold-out check: no element could be hidden and estimated. "
                 "There must be more valid bands and pixels."
             )
-        cell, band, light, z, ratio = elements[:, known]
-        size = np.abs(z)
+        cells, band, light, z, ratio = elements[:, known]
+        cell, size = cells.astype(np.intp), np.abs(z)
         shares = {p: _share(size <= half_width(p), cell) for p in LEVELS}
-        by_band = [_by_group(size, band, cell, n) for n in range(self.shape[2])]
+        by_band = [_by_group(size[i], cell[i]) for i in _grouped(band, self.shape[2])]
         coverage, errors, factors = (np.array(column) for column in zip(*by_band, strict=True))
         lag1 = self._removed_lag1()
         facts: dict[str, Any] = {
@@ -459,74 +426,8 @@ class _Found:
         return float(self.products.sum() / self.powers.sum() + smoothing)
 
 
-def _without_offsets(survey: Survey, std: np.ndarray, place: tuple[slice, slice]) -> np.ndarray:
-    """Return σ without what offsets of lines add: a value and its estimate have the same."""
-    if survey.offsets is None:
-        return std
-    left = survey.offsets.on(survey.offsets.std, *place)
-    return np.sqrt(np.maximum(np.square(std) - np.square(left), 0))
-
-
-def _unclipped(
-    survey: Survey,
-    values: np.ndarray,
-    residual: np.ndarray,
-    std: np.ndarray,
-    place: tuple[slice, slice],
-) -> np.ndarray:
-    """Return residuals in which those of clipped values are drawn from beyond the bound.
-
-    If σ is right, a value that would have lain beyond with probability p lies at the quantile pU
-    of its distribution, U uniform.
-    """
-    if survey.bounds_over_noise is None or survey.bounds is None:
-        return residual
-    low, high = (_of_all_bands(b, survey, far) for b, far in
-                 zip(survey.bounds, (-np.inf, np.inf), strict=True))  # fmt: skip
-    for side, on in ((1.0, values <= low), (-1.0, values >= high)):
-        share = ndtr(side * residual[on] / std[on]) * _uniform(np.nonzero(on), place, survey.shape)
-        residual[on] = side * ndtri(np.maximum(share, 1e-300)) * std[on]
-    return residual
-
-
-def _uniform(
-    at: tuple[np.ndarray, ...], place: tuple[slice, slice], shape: tuple[int, int, int]
-) -> np.ndarray:
-    """Return numbers between 0 and 1 for elements of a block, by their place in the scene alone."""
-    row, col, band = at
-    where = (row + place[0].start, col + place[1].start, band)
-    number = np.ravel_multi_index(where, shape).astype(np.uint64)
-    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB), (31, 1)):
-        number = (number + np.uint64(0x9E3779B97F4A7C15)) if shift == 30 else number
-        number = (number ^ (number >> np.uint64(shift))) * np.uint64(factor)
-    return np.asarray(number >> np.uint64(11), dtype=np.float64) / 2.0**53
-
-
-def _of_all_bands(values: np.ndarray, survey: Survey, other: float) -> np.ndarray:
-    whole = np.full(survey.shape[2], other)
-    whole[survey.bands] = values
-    return whole
-
-
-def _tested(survey: Survey, residual: np.ndarray) -> np.ndarray:
-    """Return residuals whose noise the estimate knows nothing of.
-
-    Where the noise is correlated between bands, a hidden value shares noise with bands that were
-    not hidden, and so with the estimate. The part of it that no other band shares is [Qe]_v / Q_vv,
-    Q the inverse of the noise's covariance; its variance is 1 / Q_vv. It is told in units of the
-    band's own noise.
-    """
-    if survey.model.is_diagonal:
-        return residual
-    inverse = survey.model.inverse_factor.T @ survey.model.inverse_factor
-    own = (residual[..., survey.bands] @ inverse) / np.sqrt(np.diag(inverse))
-    whole = np.full(residual.shape, np.nan)
-    whole[..., survey.bands] = own * survey.model.std
-    return whole
-
-
 def _neighbour_covariances(
-    survey: Survey, region: Region, noise: np.ndarray, tile: Tile
+    survey: Survey, region: Region, tile: Tile, run: ParallelMap
 ) -> np.ndarray:
     """Return (2, n) numbers and error covariances over the noise of pairs that begin in a tile.
 
@@ -534,8 +435,9 @@ def _neighbour_covariances(
     about minus this correlation. The pairs are a few elements of the scene and those right of them.
     """
     rng, (rows, cols, _) = np.random.default_rng(0), survey.shape
+    noise = np.broadcast_to(region.noise_std, region.estimate.shape)
     places = rng.integers((rows, max(cols - 1, 1), len(survey.bands)), size=(N_PAIRS, 3))
-    known, found = np.isfinite(region.estimate), []
+    numbers, pairs = [], []
     top, side = (
         a - b for a, b in zip((tile.rows[0], tile.cols[0]), region.errors_origin, strict=True)
     )
@@ -543,10 +445,12 @@ def _neighbour_covariances(
         if not (tile.rows[0] <= row < tile.rows[1] and tile.cols[0] <= col < tile.cols[1]):
             continue
         u, v, band = row - tile.rows[0], col - tile.cols[0], int(survey.bands[band])
-        if known[u, v : v + 2, band].sum() == 2:
-            pair = [{(u + top, x + side, band): 1 / float(noise[u, x, band])} for x in (v, v + 1)]
-            found.append((number, region.errors.functional_covariance(pair)[0, 1]))
-    return np.array(found, dtype=np.float64).reshape(-1, 2).T
+        if np.isfinite(region.estimate[u, v : v + 2, band]).sum() == 2:
+            both = [{(u + top, x + side, band): 1 / float(noise[u, x, band])} for x in (v, v + 1)]
+            numbers.append(number)
+            pairs.append(both)
+    found = run(lambda pair: region.errors.functional_covariance(pair)[0, 1], pairs)
+    return np.array([numbers, found], dtype=np.float64).reshape(2, -1)
 
 
 def _share(inside: np.ndarray, cell: np.ndarray) -> tuple[float, float]:
@@ -555,24 +459,26 @@ def _share(inside: np.ndarray, cell: np.ndarray) -> tuple[float, float]:
     Elements of a cell are not independent and cells differ, so it is the error of a ratio of sums
     over cells, and at least that of independent elements.
     """
-    _, which = np.unique(cell, return_inverse=True)
-    counts = np.bincount(which)
-    hits = np.bincount(which, inside)
+    counts, hits = np.bincount(cell), np.bincount(cell, inside)
+    counts, hits = counts[counts > 0], hits[counts > 0]
     total, n = counts.sum(), len(counts)
     share = hits.sum() / total
     spread = np.sum(np.square(hits - share * counts)) * n / max(n - 1, 1)
     return float(share), float(np.sqrt(max(spread / total**2, share * (1 - share) / total)))
 
 
-def _by_group(
-    size: np.ndarray, group: np.ndarray, cell: np.ndarray, number: int
-) -> tuple[float, float, float]:
+def _grouped(group: np.ndarray, count: int) -> list[np.ndarray]:
+    """Return the indices of the members of groups 0 to count − 1, in their order."""
+    order = np.argsort(group, kind="stable")
+    return np.split(order, np.searchsorted(group[order], np.arange(1, count)))
+
+
+def _by_group(size: np.ndarray, cell: np.ndarray) -> tuple[float, float, float]:
     """Return coverage at 95 %, its standard error and rms z of one group of elements."""
-    mine = group == number
-    if not mine.any():
+    if not len(size):
         return float("nan"), float("nan"), float("nan")
-    share, error = _share(size[mine] <= half_width(0.95), cell[mine])
-    return share, error, float(np.sqrt(np.mean(size[mine] ** 2)))
+    share, error = _share(size <= half_width(0.95), cell)
+    return share, error, float(np.sqrt(np.mean(size**2)))
 
 
 def _fifths(light: np.ndarray) -> np.ndarray:
@@ -586,10 +492,11 @@ def _by_brightness(
 ) -> tuple[BrightnessClass, ...]:
     """Return the calibration of fifths of the elements, dark to bright."""
     group, classes = _fifths(light), []
-    for number in np.unique(group).tolist():
-        mine = light[group == number]
-        facts = _by_group(size, group, cell, number)
-        classes.append(BrightnessClass(float(mine.min()), float(mine.max()), *facts))
+    for mine in _grouped(group, N_CLASSES):
+        if len(mine):
+            facts = _by_group(size[mine], cell[mine])
+            low, high = float(light[mine].min()), float(light[mine].max())
+            classes.append(BrightnessClass(low, high, *facts))
     return tuple(classes)
 
 

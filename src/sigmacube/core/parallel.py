@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from functools import partial
+from itertools import chain
 from typing import Any, Protocol
 
 
@@ -73,11 +74,13 @@ def _among(
     items = list(items)
     results: list[Any] = [None] * len(items)
     finished: list[int] = []
-    turns = iter(range(len(items)))  # `next` of it is one step for the interpreter
+    # `next` of it is one step for the interpreter. The first item is for this thread, whose own
+    # maps find helpers: it may be a task made of such.
+    turns = iter(range(1, len(items)))
 
-    def work(report: Callable[[int], None] | None = None) -> None:
+    def work(first: range, report: Callable[[int], None] | None = None) -> None:
         try:
-            for turn in turns:
+            for turn in chain(first, turns):
                 results[turn] = function(items[turn])
                 finished.append(turn)
                 if report is not None:
@@ -89,8 +92,8 @@ def _among(
     tasks: list[Future] = []
     try:
         for _ in range(min(helpers, len(items) - 1)):
-            tasks.append(pool.submit(work))
-        work(done)
+            tasks.append(pool.submit(work, range(0)))
+        work(range(min(len(items), 1)), done)
     finally:
         for _ in turns:
             pass

@@ -50,7 +50,8 @@ class Few:
         rows, own = self.rows[some], np.sum(basis**2, axis=1)
         inner = c * np.eye(rows.shape[1]) - np.matmul(rows, rows.transpose(0, 2, 1))
         # With LLᵀ the inner matrix, the diagonal is a sum of squares of L⁻¹UBᵀ.
-        half = np.matmul(np.matmul(np.linalg.inv(np.linalg.cholesky(inner)), rows), basis.T)
+        half = np.matmul(np.linalg.inv(np.linalg.cholesky(inner)), rows).astype(np.float32)
+        half = np.matmul(half, basis.T.astype(np.float32))
         return np.asarray(own + np.einsum("pmv,pmv->pv", half, half)) / c
 
     def part(self, number: np.ndarray) -> Few:
@@ -122,8 +123,8 @@ class Holes:
         return out
 
     def diagonal(self, basis: np.ndarray, delta: float, run: ParallelMap = in_turn) -> np.ndarray:
-        """Return (pixels, P) the diagonal of B (A + δI)⁻¹ Bᵀ."""
-        out = np.empty((int(self.where.sum()), len(basis)))
+        """Return (pixels, P) the diagonal of B (A + δI)⁻¹ Bᵀ, in single precision."""
+        out = np.empty((int(self.where.sum()), len(basis)), dtype=np.float32)
 
         def fill(item: tuple[Few | Many, slice]) -> None:
             group, some = item

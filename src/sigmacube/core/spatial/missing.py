@@ -11,6 +11,7 @@ from dataclasses import replace
 import numpy as np
 from scipy.ndimage import uniform_filter
 
+from sigmacube.core.parallel import strips
 from sigmacube.core.spatial.geometry import Block, Box, covering_box
 from sigmacube.core.spatial.holes import Holes, Many, find_holes
 from sigmacube.core.spatial.smoothing import Plan, Run, Smoothed, first_round, second_round
@@ -33,6 +34,8 @@ FEW = 0.2
 DELTA = 0.008
 # Pixels around one, to each side, whose noise is averaged.
 NEAR = 4
+# Rows whose noise is averaged at a time.
+STRIP = 8
 
 
 def filled_power(share: np.ndarray) -> np.ndarray:
@@ -164,24 +167,37 @@ def band_growth(holes: Holes, basis: np.ndarray, core: tuple[slice, slice], run:
     rows, cols = (slice(max(s.start - NEAR, 0), min(s.stop + NEAR, n))
                   for s, n in zip(core, holes.where.shape, strict=True))  # fmt: skip
     part = holes.part((rows, cols))
-    growth = np.ones((*part.where.shape, len(basis)))
+    growth = np.ones((*part.where.shape, len(basis)), dtype=np.float32)
     growth[part.where] = _growth_of(part, basis, run)
     counts = np.where(part.where & (part.share > FEW), 1.0, 0.0)
-    growth *= counts[..., None]
-    inside = [(s.start - wide.start, s.stop - wide.start) for s, wide in
-              zip(core, (rows, cols), strict=True)]  # fmt: skip
-    for axis, span in enumerate(inside):
-        growth, counts = (_around(values, axis, span) for values in (growth, counts))
-    growth = (growth + 1e-9) / (counts + 1e-9)[..., None]
-    return np.where(holes.where[core][..., None], growth, 1.0).astype(np.float32)
+    growth[counts == 0] = 0.0
+    there = part.where
+    (top, bottom), across = [(s.start - wide.start, s.stop - wide.start) for s, wide in
+                             zip(core, (rows, cols), strict=True)]  # fmt: skip
+    out = np.empty((bottom - top, across[1] - across[0], len(basis)), dtype=np.float32)
+
+    def fill(some: slice) -> None:
+        low = max(some.start + top - NEAR, 0)
+        tall = slice(low, min(some.stop + top + NEAR, len(growth)))
+        down = some.start + top - low, some.stop + top - low
+        total, number = (
+            _around(_around(values[tall], 0, down), 1, across) for values in (growth, counts)
+        )
+        mean = (total + 1e-9) / (number + 1e-9)[..., None]
+        mine = there[some.start + top : some.stop + top, slice(*across)]
+        out[some] = np.where(mine[..., None], mean, 1.0)
+
+    run(fill, strips(0, bottom - top, STRIP))
+    return out
 
 
 def _growth_of(holes: Holes, basis: np.ndarray, run: Run) -> np.ndarray:
     """Return (pixels, P) the growth of pixels with holes by themselves; one for those not seen."""
     share = np.maximum(np.sum(basis**2, axis=1), 1e-12)
     rows = holes.diagonal(basis, DELTA, run)
-    rows *= (1 + DELTA) / share
-    return np.where(holes.share[holes.where][:, None] > FEW, rows, 1.0)
+    rows *= ((1 + DELTA) / share).astype(np.float32)
+    rows[holes.share[holes.where] <= FEW] = 1.0
+    return rows
 
 
 def _around(values: np.ndarray, axis: int, span: tuple[int, int]) -> np.ndarray:
