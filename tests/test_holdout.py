@@ -12,6 +12,7 @@ from click.testing import CliRunner
 
 import sigmacube as sc
 from sigmacube.check.holdout import holdout
+from sigmacube.estimators.spatial import SpatialEstimator
 
 NOISE = 0.03
 
@@ -248,6 +249,37 @@ def test_real_scenes_pass(data_dir: Path, name: str) -> None:
     assert 0.45 <= check.coverage[0.5] <= (0.58 if name == "enmap" else 0.56)
     # Where the product was not resampled the removed part is white.
     assert abs(check.removed_lag1 - max(check.noise_lag1, 0)) < 0.03
+
+
+@pytest.mark.statistical
+def test_scattered_gaps_need_one_round_of_filling_and_gaps_of_the_scene_three(
+    noisy: np.ndarray, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    learn, rounds = SpatialEstimator.learn_gaps, []
+
+    def with_rounds(wanted: int | None) -> None:
+        def learnt(self: SpatialEstimator, scene: Any, run: Any, *, whole: bool) -> Any:
+            arrays = learn(self, scene, run, whole=whole)
+            if wanted is not None:
+                arrays["fillings"] = np.array(wanted)
+            rounds.append(int(arrays["fillings"]))
+            return arrays
+
+        monkeypatch.setattr(SpatialEstimator, "learn_gaps", learnt)
+
+    with_rounds(None)
+    one = holdout(noisy, noise=NOISE)
+    with_rounds(3)
+    three = holdout(noisy, noise=NOISE)
+    assert one.z_std == pytest.approx(three.z_std, rel=1e-3)
+    for level, share in one.coverage.items():
+        assert share == pytest.approx(three.coverage[level], abs=one.coverage_error[level] / 3)
+        truth = three.truth_coverage[level]
+        assert one.truth_coverage[level] == pytest.approx(truth, abs=0.002)
+    with_rounds(None)
+    lacking = np.where(np.random.default_rng(4).random(noisy.shape) < 0.05, np.nan, noisy)
+    holdout(lacking, noise=NOISE)
+    assert rounds == [1, 3, 3]
 
 
 def real_scene(folder: Path, name: str) -> np.ndarray:

@@ -114,12 +114,12 @@ class Clipping:
         return found if np.isfinite(found).any() else None
 
 
-def find_clipping(source: Source, presence: Presence) -> Clipping:
-    """Return the bounds that values seem to be clipped to."""
+def find_clipping(source: Source, presence: Presence) -> Clipping | None:
+    """Return the bounds that values seem to be clipped to; None where there are none."""
     values, mask = noise_sample(source)
     spectra = values[..., presence.chosen].reshape(-1, len(presence.bands))
     valid = valid_elements(values, mask)[..., presence.chosen].reshape(spectra.shape)
     spectra = spectra if valid.all() else np.where(valid, spectra, np.nan)
     step = smallest_step(spectra)
     bounds = find_bounds(spectra, step)
-    return Clipping(np.stack([bounds.low, bounds.high]), step)
+    return Clipping(np.stack([bounds.low, bounds.high]), step) if bounds.any else None

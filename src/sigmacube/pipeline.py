@@ -91,7 +91,7 @@ def survey_scene(
         noise = settle_noise(source, noise, settings, workers=workers)
     survey = Survey(source.shape, presence, noise, settings, offsets=offsets)
     presence.check_sizes(survey.model.std)
-    if offsets is None:
+    if offsets is None and clipping is not None:
         survey = replace(survey, bounds=clipping.beside(survey.model.std))
     if settings.solver == "robust":
         shape = (*survey.shape[:2], len(survey.bands))

@@ -8,7 +8,7 @@ import numpy as np
 from scipy.special import ndtr, ndtri
 
 from sigmacube.check.hiding import Veiled
-from sigmacube.core.validity import valid_elements
+from sigmacube.core.validity import broadcast_mask, valid_elements
 from sigmacube.core.windows import Span
 from sigmacube.correction import corrected
 from sigmacube.estimators import Region, estimator
@@ -50,6 +50,7 @@ class Looked:
         """Read what was measured."""
         place = slice(*spans[0]), slice(*spans[1])
         values, mask = corrected(veiled.source, survey.offsets).block(*place)
+        mask = None if mask is None else broadcast_mask(mask, values.shape)
         return cls(veiled, survey, region, *spans, size, values, mask)
 
     def compared(self, part: slice) -> tuple[np.ndarray, np.ndarray]:
