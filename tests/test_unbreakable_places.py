@@ -142,9 +142,11 @@ class TestPlaces:
         command = [sys.executable, "-c", code, str(store)]
         assert subprocess.run(command, capture_output=True).returncode != 0
         content = (store / "zarr.json").read_text() if store.exists() else None
-        allowed = {"first": "old", "last": "new"}
-        was_killed = number == signal.SIGKILL
-        assert content == allowed.get(moment, None if was_killed else "old")
+        if number == signal.SIGKILL:
+            assert content == {"first": "old", "between": None, "last": "new"}[moment]
+        else:  # what began to be replaced is replaced, and nothing is left
+            assert content == "new"
+            assert [path.name for path in tmp_path.iterdir()] == ["out.zarr"]
         if content == "old":
             assert len(list(store.iterdir())) == 3
         with staged([store], overwrite=True) as (part,):  # finds nothing that stops it
