@@ -41,7 +41,7 @@ test-min:       ## Test the oldest versions of the dependencies that are allowed
 	.venv-min/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -e .
 	.venv-min/bin/python -m pytest -q -W default -p no:cacheprovider tests/test_minimal.py tests/test_windows.py \
 	  tests/test_result_file.py tests/test_sensors.py tests/test_unbreakable_cubes.py \
-	  tests/test_unbreakable_places.py \
+	  tests/test_unbreakable_places.py::TestZarr \
 	  tests/test_unbreakable.py::TestHdf tests/test_unbreakable.py::TestEnvi \
 	  tests/test_unbreakable.py::TestResults tests/test_unbreakable.py::TestFullDisk
 

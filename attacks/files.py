@@ -8,6 +8,7 @@ beyond the bound, a warning of a library or any other kind of error is bad.
 from __future__ import annotations
 
 import gzip
+import os
 import re
 import shutil
 from collections.abc import Callable
@@ -17,10 +18,12 @@ from tempfile import mkdtemp
 
 import h5py
 import numpy as np
+from click.testing import CliRunner
 
 import sigmacube as sc
 from attacks._worker import Bad
 from sigmacube import io
+from sigmacube.cli import main
 from sigmacube.io.result_file import open_result
 
 SHAPE = (7, 6, 5)
@@ -204,8 +207,19 @@ def _use_cube(path: Path, number: int) -> None:
     with np.errstate(all="ignore"):
         np.asarray(cube.values).astype(float).sum()
     str(cube.metadata).encode()
+    if number % 31 == 0 and cube.values.size < 1e5:
+        _use_info(path)
     if number % 97 == 0 and min(cube.shape[:2]) >= 2 and cube.values.size < 1e5:
         sc.denoise(cube, 0.1, prior=None, window=2, step=1)
+
+
+def _use_info(path: Path) -> None:
+    """Ask for what is known of a file, as a user would."""
+    done = CliRunner().invoke(main, ["info", str(path)])
+    if done.exit_code not in (0, 2):
+        raise Bad(f"info: exit code {done.exit_code}: {done.stderr[-300:]}")
+    if not all(c.isprintable() or c == "\n" for c in done.output):
+        raise Bad(f"info: orders to the terminal: {done.output!r:.300}")
 
 
 def _use_result(path: Path, number: int) -> None:
@@ -244,6 +258,8 @@ def _damage(folder: Path, rng: np.random.Generator) -> None:
     content = bytearray(file.read_bytes())
     if rng.random() < 0.02:
         file.unlink()
+        if rng.random() < 0.5:
+            os.mkfifo(file)  # what reads it waits for ever
         return
     file.write_bytes(_changed(content, rng))
 

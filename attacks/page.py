@@ -41,10 +41,14 @@ All of this is mended, each with a test:
   nothing to tell outliers from;
 * kills: a local Dask cluster ended by SIGTERM printed tracebacks of its workers; Ctrl-C
   while a Zarr store was written could leave a part of it, which threads of the library wrote on;
+  SIGTERM while `--overwrite` removed a former Zarr store left half of that under its name;
 * guided: band numbers of many digits, an `OverflowError`;
 * browsers: of 200 users at once some waited for the pages of others;
 * reading the promises again: a VRT that showed any file of the machine; the dashboard of
-  `--scheduler local`, which listened on all interfaces.
+  `--scheduler local`, which listened on all interfaces; pipes inside Zarr stores and product
+  folders and beside GeoTIFFs, for which the libraries wait for ever; names of systems of
+  coordinates that hold no WKT, null characters or orders to the terminal; Ctrl-C while worker
+  processes start, some of which printed a traceback.
 
 ## The attacks
 

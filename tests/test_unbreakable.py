@@ -224,17 +224,6 @@ class TestEnvi:
         with pytest.raises(ValueError, match="damaged"):
             io.read(header)
 
-    def test_systems_of_coordinates_that_are_none(self, tmp_path):
-        """No quoted name; a null character, which HDF5 cannot hold; an order to the terminal."""
-        (tmp_path / "x.hdr").touch()
-        for text in ("EPSG:4326", "a\0b", 'X["\x1b[2J"]'):
-            header = envi(tmp_path, **{"coordinate system string": f"{{{text}}}"})
-            done = CliRunner().invoke(main, ["info", str(header)])
-            assert (done.exit_code, "\x1b" in done.output) == (0, False)
-            words = ["--noise", "1", "--prior", "none", "--window", "4", "--overwrite"]
-            assert run("denoise", header, tmp_path / "out.nc", *words)[0] == 0
-            assert io.read_result(tmp_path / "out.nc").metadata["crs_wkt"] == text
-
 
 class TestResults:
     @pytest.mark.parametrize("name", ["r.hdr", "r.tif"])
@@ -514,6 +503,17 @@ class TestTexts:
         assert io.read_result(path).metadata["units"] == units
         assert run("report", path, "-o", tmp_path / "r.html") == (0, "")
         assert "<b> " not in (tmp_path / "r.html").read_text()
+
+    def test_systems_of_coordinates_that_are_none(self, tmp_path):
+        """No quoted name; a null character, which HDF5 cannot hold; an order to the terminal."""
+        (tmp_path / "x.hdr").touch()
+        for text in ("EPSG:4326", "a\0b", 'X["\x1b[2J"]'):
+            header = envi(tmp_path, **{"coordinate system string": f"{{{text}}}"})
+            done = CliRunner().invoke(main, ["info", str(header)])
+            assert (done.exit_code, "\x1b" in done.output) == (0, False)
+            words = ["--noise", "1", "--prior", "none", "--window", "4", "--overwrite"]
+            assert run("denoise", header, tmp_path / "out.nc", *words)[0] == 0
+            assert io.read_result(tmp_path / "out.nc").metadata["crs_wkt"] == text
 
     @pytest.mark.parametrize("text", ["8" * 40, f"-{'3' * 60}", f"0:{'9' * 50}"])
     def test_bands_of_many_digits(self, text):

@@ -129,8 +129,9 @@ def staged(
             flush(path)
         commit(temporary, finals, stale if overwrite else ())
     finally:
-        for path in temporary:
-            _discard(path)
+        with signals_put_off():
+            for path in temporary:
+                _discard(path)
 
 
 def _unfinished(final: Path) -> Path:
@@ -178,25 +179,26 @@ def commit(temporary: Sequence[Path], finals: Sequence[Path], stale: Sequence[Pa
     """Give the temporary files their final names, the last one last.
 
     A folder that is replaced gets another name before it is removed: removing takes a while, and
-    what a kill leaves of it must not bear the final name.
+    what a kill leaves of it must not bear the final name. Other signals wait until it is gone.
     """
     named, former = finals[-1], _unfinished(finals[-1])
-    sweep(named)
-    try:
-        if named.is_dir():
-            os.replace(named, former)
-        elif len(finals) > 1:
-            remove(named)
-        for old in stale:
-            remove(old)
-        for source, final in zip(temporary, finals, strict=True):
-            os.replace(source, final)
-    except BaseException:
-        if former.is_dir() and not named.exists():
-            os.replace(former, named)
-        raise
-    finally:
-        _discard(former)
+    with signals_put_off():
+        sweep(named)
+        try:
+            if named.is_dir():
+                os.replace(named, former)
+            elif len(finals) > 1:
+                remove(named)
+            for old in stale:
+                remove(old)
+            for source, final in zip(temporary, finals, strict=True):
+                os.replace(source, final)
+        except OSError:
+            if former.is_dir() and not named.exists():
+                os.replace(former, named)
+            raise
+        finally:
+            _discard(former)
 
 
 def flush(path: Path) -> None:
