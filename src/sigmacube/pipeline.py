@@ -6,7 +6,9 @@ and columns of it: the whole scene in memory, a tile of a file, or a block of a 
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,6 +39,10 @@ if TYPE_CHECKING:
     import xarray as xr
 
 Noise = float | np.ndarray | str | SignalNoise | SettledNoise | None
+
+# Pixels along a side that are asked what an estimate keeps of offsets, and the share of the offsets
+# that are left that is added to ask.
+ASKED, LITTLE = 64, 0.2
 
 
 def as_cube(cube: Cube | np.ndarray | xr.DataArray, mask: np.ndarray | None = None) -> Cube:
@@ -94,7 +100,71 @@ def survey_scene(
         shape = (*survey.shape[:2], len(survey.bands))
         survey = replace(survey, stripes=find_stripes(Scene(source, survey).over_noise, shape))
     learnt = estimator(settings).learn(Scene(source, survey), run, whole=whole)
-    return replace(survey, learnt=learnt)
+    survey = replace(survey, learnt=learnt)
+    if offsets is None or settings.prior != "spatial" or not settings.uncertainty:
+        return survey
+    return replace(survey, offsets=_answered(source, survey, offsets, run))
+
+
+@dataclass(frozen=True, eq=False)
+class _More:
+    """A source with something added."""
+
+    source: Source
+    more: Callable[[slice, slice], np.ndarray]
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        return self.source.shape
+
+    def block(self, rows: slice, cols: slice) -> tuple[np.ndarray, np.ndarray | None]:
+        values, mask = self.source.block(rows, cols)
+        return values + self.more(rows, cols), mask
+
+
+def _answered(
+    source: Source, survey: Survey, offsets: LineOffsets, run: ParallelMap
+) -> LineOffsets:
+    """Return offsets with what the estimate is seen to keep of what is left of them."""
+    if offsets.inside is None:
+        return offsets
+    draw, survey = offsets.inside.draw, replace(survey, learnt=dict(survey.learnt))
+    rows, cols = (
+        slice((n - min(n, ASKED)) // 2, (n + min(n, ASKED)) // 2) for n in survey.shape[:2]
+    )
+    solve = partial(
+        estimator(survey.settings).solve,
+        rows=(rows.start, rows.stop), cols=(cols.start, cols.stop), run=run,
+    )  # fmt: skip
+    plain = solve(Scene(source, survey))
+    assert plain.std is not None
+    kept = [
+        (solve(Scene(_More(source, more), survey)).estimate - plain.estimate) / LITTLE
+        for more in (
+            lambda y, x: LITTLE * offsets.on(draw, y, x),
+            partial(_little_noise, survey, (rows, cols)),
+        )
+    ]
+    return offsets.answered(offsets.on(draw, rows, cols), kept[0], plain.std, kept[1])
+
+
+def _little_noise(
+    survey: Survey, where: tuple[slice, slice], rows: slice, cols: slice
+) -> np.ndarray:
+    """Return a block of a draw of the noise on some rows and columns, made little."""
+    tall, wide = (part.stop - part.start for part in where)
+    draw = np.random.default_rng(0).standard_normal((tall, wide, len(survey.bands)))
+    whole = np.zeros((tall, wide, survey.shape[2]))
+    whole[..., survey.bands] = LITTLE * survey.model.unwhiten(draw)
+    around = [
+        (max(w.start - p.start, 0), max(p.stop - w.stop, 0))
+        for w, p in zip(where, (rows, cols), strict=True)
+    ]
+    inner = tuple(
+        slice(max(p.start - w.start, 0), max(p.stop - w.start, 0))
+        for w, p in zip(where, (rows, cols), strict=True)
+    )
+    return np.pad(whole[inner], (*around, (0, 0)))
 
 
 def denoise_region(
@@ -116,8 +186,8 @@ def denoise_region(
     region = estimator(survey.settings).solve(scene, rows, cols, run, progress)
     if survey.offsets is None or region.std is None:
         return region
-    left = survey.offsets.on(survey.offsets.std, slice(*rows), slice(*cols))
-    return replace(region, std=np.hypot(region.std, left).astype(region.std.dtype))
+    std = survey.offsets.with_left(region.std, slice(*rows), slice(*cols))
+    return replace(region, std=std)
 
 
 def denoise_cube(
