@@ -17,7 +17,7 @@ from sigmacube.core.whitening import Noise
 from sigmacube.noise import shared
 from sigmacube.noise.estimation import estimate_noise
 from sigmacube.noise.sample import NoiseSample
-from sigmacube.synthetic import rare_materials, smooth_fields
+from sigmacube.synthetic import fractal_texture, rare_materials, smooth_fields
 from sigmacube.tiles import denoise_file
 
 STD = 0.03
@@ -240,3 +240,16 @@ def test_faint_signal_is_told_by_neighbours() -> None:
     assert faint_signal([noise + (field[..., :8] * strength[:8]) @ known.T], known) == 0
     found = faint_signal([noise + (field * strength) @ basis.T], known)
     assert found == pytest.approx(8 * 0.25**2, rel=0.3)  # neighbours share .47 ± .06 of it
+
+
+def test_gains_that_are_kept_are_not_trusted() -> None:
+    truth = rare_materials((64, 60, 75), rng=5)
+    rng = np.random.default_rng(21)
+    gain = 1 + 0.01 * rng.standard_normal((*truth.shape[:2], 1))
+    check = sc.holdout(observed(truth * gain), workers=1)
+    assert not check.trusted
+    assert "gains" in check.verdict
+    # Controls: noise alone, and texture, which is as rough as a gain but not white.
+    assert sc.holdout(observed(truth), workers=1).trusted
+    rough = fractal_texture((64, 60, 75), rng=5)
+    assert "gains" not in sc.holdout(observed(rough), workers=1).verdict
