@@ -20,6 +20,7 @@ from itertools import pairwise
 
 import numpy as np
 from scipy.fft import idct
+from scipy.ndimage import uniform_filter1d
 
 __all__ = ["LeftInside", "LineOffsets", "find_offsets", "median_steps", "profiles"]
 
@@ -36,6 +37,8 @@ SIGNIFICANT, NOTABLE, ANISOTROPY = 6.0, 0.1, 3.0
 SMOOTH_IN_BANDS = 0.8
 # Rounds in which the power of what is no offset grows likelier.
 LIKELIER = 4
+# Frequencies that power is averaged over to begin with.
+SMOOTHING = 5
 # Numbers that a variance is known from at least.
 FEW = 2
 # Steps beyond so many times the usual one are borders.
@@ -428,8 +431,10 @@ def _inside(
     """
     level = level - level.mean()
     basis = idct(np.eye(len(level)), axis=0, norm="ortho")
-    # What else is in it falls with frequency.
-    found = _falling(np.square(basis.T @ level))[0] - power.mean()
+    # What else is in it falls with frequency. It is begun from above: where offsets are strong, the
+    # likeliest is known badly, and less of it leaves too little of them in doubt.
+    found = uniform_filter1d(np.square(basis.T @ level), SMOOTHING, mode="nearest")
+    found = np.maximum.accumulate(found[::-1])[::-1] - power.mean()
     for last in [False] * LIKELIER + [True]:
         other = np.maximum(found, floor)
         other[0] = max(float(np.square(level).sum()), other.max())
