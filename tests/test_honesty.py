@@ -10,13 +10,15 @@ import pytest
 from scipy import ndimage
 
 import sigmacube as sc
+from sigmacube import pipeline
 from sigmacube.check.verdict import Levels, predicted
 from sigmacube.core.spatial.subspace import faint_signal
 from sigmacube.core.whitening import Noise
 from sigmacube.noise import shared
 from sigmacube.noise.estimation import estimate_noise
 from sigmacube.noise.sample import NoiseSample
-from sigmacube.synthetic import smooth_fields
+from sigmacube.synthetic import fractal_texture, rare_materials, smooth_fields
+from sigmacube.tiles import denoise_file
 
 STD = 0.03
 
@@ -48,6 +50,36 @@ def test_offsets_of_lines_are_taken_out(truth: np.ndarray, axis: int) -> None:
     assert covered(plain, truth) > 0.9
     assert np.mean(np.abs(result.estimate - truth) <= 1.96 * plain.std) < 0.8
     assert plain.caveats == []
+
+
+def test_offsets_that_windows_smooth_away_are_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    truth = rare_materials((64, 60, 75), rng=5)
+
+    def size_of_errors() -> float:
+        error = claim = 0.0
+        for seed in (11, 12):
+            rng = np.random.default_rng(seed)
+            offsets = STD * rng.standard_normal((len(truth), 1, truth.shape[2]))
+            result = sc.denoise(observed(truth, seed + 10) + offsets, workers=1)
+            error += np.sum(np.square(result.estimate - truth))
+            claim += np.sum(np.square(result.std))
+        return float(np.sqrt(error / claim))
+
+    right = size_of_errors()
+    assert 0.87 < right < 1.15
+    # Control: what was smoothed away is claimed.
+    monkeypatch.setattr(pipeline, "_answered", lambda source, survey, offsets, run: offsets)
+    assert size_of_errors() < right - 0.08
+
+
+def test_tiles_take_out_the_same_offsets(truth: np.ndarray, tmp_path) -> None:
+    offsets = STD * np.random.default_rng(4).standard_normal((1, *truth.shape[1:]))
+    noisy = observed(truth) + offsets
+    np.save(tmp_path / "in.npy", noisy)
+    denoise_file(tmp_path / "in.npy", tmp_path / "out.nc", tile=(20, 24), workers=1)
+    whole, tiled = sc.denoise(noisy, workers=1), sc.read_result(tmp_path / "out.nc")
+    np.testing.assert_array_equal(tiled.estimate, whole.estimate.astype(tiled.estimate.dtype))
+    np.testing.assert_array_equal(tiled.std, whole.std.astype(tiled.std.dtype))
 
 
 def test_noise_that_bands_share_counts_as_noise(truth: np.ndarray) -> None:
@@ -208,3 +240,16 @@ def test_faint_signal_is_told_by_neighbours() -> None:
     assert faint_signal([noise + (field[..., :8] * strength[:8]) @ known.T], known) == 0
     found = faint_signal([noise + (field * strength) @ basis.T], known)
     assert found == pytest.approx(8 * 0.25**2, rel=0.3)  # neighbours share .47 ± .06 of it
+
+
+def test_gains_that_are_kept_are_not_trusted() -> None:
+    truth = rare_materials((64, 60, 75), rng=5)
+    rng = np.random.default_rng(21)
+    gain = 1 + 0.01 * rng.standard_normal((*truth.shape[:2], 1))
+    check = sc.holdout(observed(truth * gain), workers=1)
+    assert not check.trusted
+    assert "gains" in check.verdict
+    # Controls: noise alone, and texture, which is as rough as a gain but not white.
+    assert sc.holdout(observed(truth), workers=1).trusted
+    rough = fractal_texture((64, 60, 75), rng=5)
+    assert "gains" not in sc.holdout(observed(rough), workers=1).verdict

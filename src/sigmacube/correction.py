@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
 
 from sigmacube.core.parallel import ParallelMap, at_once, in_turn
 from sigmacube.core.validity import valid_elements
+from sigmacube.estimators import estimator
 from sigmacube.noise.band_screen import smallest_step
 from sigmacube.noise.clipping import find_bounds
 from sigmacube.noise.gaps import stands_out
@@ -22,10 +24,13 @@ from sigmacube.noise.line_offsets import (
 )
 from sigmacube.noise.sample import NoiseSample
 from sigmacube.noise.scales import scales, smooth_directions
-from sigmacube.survey import STREAMED, Presence, Source, noise_sample
+from sigmacube.survey import STREAMED, Presence, Scene, Source, Survey, noise_sample
 
 # Step of a lattice over the noise beyond which clipping is not told from it.
 LATTICE = 1.0
+# Pixels along a side that are asked what an estimate keeps of offsets, and the share of the offsets
+# that are left that is added to ask.
+ASKED, LITTLE = 64, 0.2
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,3 +128,62 @@ def find_clipping(source: Source, presence: Presence) -> Clipping | None:
     step = smallest_step(spectra)
     bounds = find_bounds(spectra, step)
     return Clipping(np.stack([bounds.low, bounds.high]), step) if bounds.any else None
+
+
+@dataclass(frozen=True, eq=False)
+class _More:
+    """A source with something added."""
+
+    source: Source
+    more: Callable[[slice, slice], np.ndarray]
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        return self.source.shape
+
+    def block(self, rows: slice, cols: slice) -> tuple[np.ndarray, np.ndarray | None]:
+        values, mask = self.source.block(rows, cols)
+        return values + self.more(rows, cols), mask
+
+
+def answered(source: Source, survey: Survey, offsets: LineOffsets, run: ParallelMap) -> LineOffsets:
+    """Return offsets with what the estimate is seen to keep of what is left of them."""
+    if offsets.inside is None:
+        return offsets
+    draw, survey = offsets.inside.draw, replace(survey, learnt=dict(survey.learnt))
+    rows, cols = (
+        slice((n - min(n, ASKED)) // 2, (n + min(n, ASKED)) // 2) for n in survey.shape[:2]
+    )
+    solve = partial(
+        estimator(survey.settings).solve,
+        rows=(rows.start, rows.stop), cols=(cols.start, cols.stop), run=run,
+    )  # fmt: skip
+    plain = solve(Scene(source, survey))
+    assert plain.std is not None
+    kept = [
+        (solve(Scene(_More(source, more), survey)).estimate - plain.estimate) / LITTLE
+        for more in (
+            lambda y, x: LITTLE * offsets.on(draw, y, x),
+            partial(_little_noise, survey, (rows, cols)),
+        )
+    ]
+    return offsets.answered(offsets.on(draw, rows, cols), kept[0], plain.std, kept[1])
+
+
+def _little_noise(
+    survey: Survey, where: tuple[slice, slice], rows: slice, cols: slice
+) -> np.ndarray:
+    """Return a block of a draw of the noise on some rows and columns, made little."""
+    tall, wide = (part.stop - part.start for part in where)
+    draw = np.random.default_rng(0).standard_normal((tall, wide, len(survey.bands)))
+    whole = np.zeros((tall, wide, survey.shape[2]))
+    whole[..., survey.bands] = LITTLE * survey.model.unwhiten(draw)
+    around = [
+        (max(w.start - p.start, 0), max(p.stop - w.stop, 0))
+        for w, p in zip(where, (rows, cols), strict=True)
+    ]
+    inner = tuple(
+        slice(max(p.start - w.start, 0), max(p.stop - w.start, 0))
+        for w, p in zip(where, (rows, cols), strict=True)
+    )
+    return np.pad(whole[inner], (*around, (0, 0)))

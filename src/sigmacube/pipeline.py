@@ -15,7 +15,7 @@ import numpy as np
 
 from sigmacube.core.parallel import ParallelMap, at_once, parallel
 from sigmacube.core.validity import broadcast_mask
-from sigmacube.correction import corrected, find_clipping, find_line_offsets
+from sigmacube.correction import answered, corrected, find_clipping, find_line_offsets
 from sigmacube.cube import Cube
 from sigmacube.estimators import Progress, Region, advice, estimator
 from sigmacube.io.dataarray import from_dataarray
@@ -97,7 +97,10 @@ def survey_scene(
         shape = (*survey.shape[:2], len(survey.bands))
         survey = replace(survey, stripes=find_stripes(Scene(source, survey).over_noise, shape))
     learnt = estimator(settings).learn(Scene(source, survey), run, whole=whole)
-    return replace(survey, learnt=learnt)
+    survey = replace(survey, learnt=learnt)
+    if offsets is None or settings.prior != "spatial" or not settings.uncertainty:
+        return survey
+    return replace(survey, offsets=answered(source, survey, offsets, run))
 
 
 def denoise_region(
@@ -119,8 +122,8 @@ def denoise_region(
     region = estimator(survey.settings).solve(scene, rows, cols, run, progress)
     if survey.offsets is None or region.std is None:
         return region
-    left = survey.offsets.on(survey.offsets.std, slice(*rows), slice(*cols))
-    return replace(region, std=np.hypot(region.std, left).astype(region.std.dtype))
+    std = survey.offsets.with_left(region.std, slice(*rows), slice(*cols))
+    return replace(region, std=std)
 
 
 def denoise_cube(

@@ -28,7 +28,7 @@ from sigmacube.cube import Cube
 from sigmacube.estimators import Region, estimator
 from sigmacube.noise.estimation import DEFAULT
 from sigmacube.noise.sample import NoiseSample
-from sigmacube.noise.shared import shared_noise
+from sigmacube.noise.shared import gain_left, shared_noise
 from sigmacube.pipeline import as_cube, denoise_region, survey_scene
 from sigmacube.result import DenoisedCube
 from sigmacube.settings import Settings
@@ -287,17 +287,20 @@ def _with_gaps(survey: Survey, veiled: Veiled, run: ParallelMap, *, whole: bool)
 def _kept_noise(source: Source, survey: Survey) -> dict[str, Any]:
     """Return the noise that all bands share beyond the assumed one: windows keep it as signal.
 
-    The default estimate has looked for it already.
+    The default estimate has looked for it already, but for gains too small for it.
     """
-    if min(source.shape[:2]) < 2 or survey.settled.source == DEFAULT:
+    if min(source.shape[:2]) < 2 or survey.signal_noise is not None:
         return {}
     impulses = survey.settings.solver == "robust" or survey.wild
     part = noise_sample(corrected(source, survey.offsets))
     sample = NoiseSample.of(*part, survey.bands, impulses=impulses)
+    facts = {"gain_left": gain_left(sample, survey.model)}
+    if survey.settled.source == DEFAULT:
+        return facts
     kept, _ = shared_noise(sample, survey.model)
     if kept is None:
-        return {}
-    return {"kept_noise": float(np.median(np.sqrt(np.diag(kept)) / survey.model.std))}
+        return facts
+    return facts | {"kept_noise": float(np.median(np.sqrt(np.diag(kept)) / survey.model.std))}
 
 
 def check_share(share: float) -> None:

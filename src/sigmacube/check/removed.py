@@ -121,10 +121,7 @@ def shared(
 
 def _without_offsets(survey: Survey, std: np.ndarray, place: tuple[slice, slice]) -> np.ndarray:
     """Return σ without what offsets of lines add: a value and its estimate have the same."""
-    if survey.offsets is None:
-        return std
-    left = survey.offsets.on(survey.offsets.std, *place)
-    return np.sqrt(np.maximum(np.square(std) - np.square(left), 0))
+    return std if survey.offsets is None else survey.offsets.without_left(std, *place)
 
 
 def _unclipped(

@@ -44,6 +44,9 @@ LARGE_OFFSETS = 3.0
 ALIKE = 0.9
 # Steps of quantisation over the noise from which on σ was off in trials.
 COARSE = 2.0
+# Variance of noise that is kept, over σ², from which on 95 % intervals of Gaussian errors hold less
+# than `GOOD_TRUTH`.
+KEPT = (1.96 / 1.812) ** 2 - 1
 # Elements that a verdict needs, and σ over the noise that no estimate reaches.
 FEWEST, NO_SIGMA = 500, 1e-6
 
@@ -301,6 +304,14 @@ def _doubts(facts: Mapping[str, Any]) -> list[Fault]:
             facts["removed_lag1"] < min(ROUGH, -SIGNIFICANT * facts["chance_lag"]),
             "but noise was kept as signal: what was removed is rougher in space than noise (lag-1 "
             f"{facts['removed_lag1']:+.3f})",
+            "Give the noise where it is known, with its covariance between bands",
+        ),
+        (
+            known.get("prior") == "spatial"
+            and known.get("gain_left", 0.0) > KEPT * facts["sigma"] ** 2,
+            "but noise along the pixels' own spectra (gains) was kept as signal, about "
+            f"{np.sqrt(known.get('gain_left', 0.0)):.2g} times the noise of a band, and σ holds "
+            "only some of it",
             "Give the noise where it is known, with its covariance between bands",
         ),
         (

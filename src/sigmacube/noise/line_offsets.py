@@ -15,14 +15,14 @@ left.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
-from scipy.fft import dct, idct
+from scipy.fft import idct
 from scipy.ndimage import uniform_filter1d
 
-__all__ = ["LineOffsets", "find_offsets", "median_steps", "profiles"]
+__all__ = ["LeftInside", "LineOffsets", "find_offsets", "median_steps", "profiles"]
 
 Block = Callable[[slice, slice], tuple[np.ndarray, np.ndarray]]
 Directions = tuple[np.ndarray, np.ndarray]
@@ -35,8 +35,12 @@ FEWEST = 24
 SIGNIFICANT, NOTABLE, ANISOTROPY = 6.0, 0.1, 3.0
 # Offsets that neighbouring bands share to this degree are a surface: a road along the track.
 SMOOTH_IN_BANDS = 0.8
-# Frequencies that power is averaged over.
+# Rounds in which the power of what is no offset grows likelier.
+LIKELIER = 4
+# Frequencies that power is averaged over to begin with.
 SMOOTHING = 5
+# Numbers that a variance is known from at least.
+FEW = 2
 # Steps beyond so many times the usual one are borders.
 BORDER = 4.0
 # So many steps that end so near to where they began, over the largest of them, are no borders.
@@ -45,6 +49,10 @@ NARROW, BACK = 5, 0.5
 ALONG = 20
 # Lines that are solved together.
 TOGETHER = 256
+# Variance of errors without any offsets over that of the noise that windows keep.
+BIAS = 1.04
+# Pixels that keep so many times more of it than the usual one, over the claim, count no more.
+JUMP = 6.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,6 +67,49 @@ class LineOffsets:
     """(lines, bands) standard deviation of what is left of them in an estimate."""
     strength: float
     """Typical size of offsets, in units of the noise."""
+    own: np.ndarray | None = None
+    """(bands,) share of the variance that windows claim that is not of offsets they smoothed."""
+    inside: LeftInside | None = None
+    """What is left in the signal's directions, for `answered`."""
+
+    def answered(
+        self, left: np.ndarray, kept: np.ndarray, claimed: np.ndarray, noise: np.ndarray
+    ) -> LineOffsets:
+        """Return them with what an estimate was seen to keep of offsets that are left.
+
+        What windows smooth away is no error, but they see a difference to what was observed, and
+        claim it.
+
+        Parameters
+        ----------
+        left
+            (row, col, band) a draw of offsets that are left inside, on some of the scene.
+        kept
+            What an estimate has more when they are added once more.
+        claimed
+            σ of the estimate.
+        noise
+            What the estimate keeps of a draw of the noise.
+        """
+        assert self.inside is not None
+        share = _size(kept) / np.maximum(_size(left + np.zeros_like(kept)), 1e-300)
+        claim = np.maximum(_size(claimed), 1e-300)
+        own = np.maximum(
+            1 - _size(left - kept) / claim,
+            np.minimum(BIAS * _size(_no_jumps(noise, claimed)) / claim, 1),
+        )
+        std = np.sqrt(self.inside.outside + share * self.inside.variance)
+        return replace(self, std=std, own=own, inside=None)
+
+    def with_left(self, std: np.ndarray, rows: slice, cols: slice) -> np.ndarray:
+        """Return σ of a block's windows (row, col, band) with what is left of offsets."""
+        own = std if self.own is None else std * np.sqrt(self.own)
+        return np.hypot(own, self.on(self.std, rows, cols)).astype(std.dtype)
+
+    def without_left(self, std: np.ndarray, rows: slice, cols: slice) -> np.ndarray:
+        """Return what `with_left` was given."""
+        own = np.sqrt(np.maximum(np.square(std) - np.square(self.on(self.std, rows, cols)), 0))
+        return own if self.own is None else own / np.sqrt(self.own)
 
     def on(self, array: np.ndarray, rows: slice, cols: slice) -> np.ndarray:
         """Return values of lines on a block (1 or row, 1 or col, band)."""
@@ -71,20 +122,61 @@ class LineOffsets:
 
     def in_units(self, scale: np.ndarray, bands: np.ndarray, n_bands: int) -> LineOffsets:
         """Return offsets of scaled bands for all bands of a cube; zero in those left out."""
-        values, std = np.zeros((2, len(self.values), n_bands))
-        values[:, bands], std[:, bands] = self.values * scale, self.std * scale
-        return LineOffsets(self.axis, values, std, self.strength)
+
+        def whole(array: np.ndarray, factor: np.ndarray) -> np.ndarray:
+            every = np.zeros((len(array), n_bands))
+            every[:, bands] = array * factor
+            return every
+
+        inside = self.inside
+        if inside is not None:
+            inside = LeftInside(
+                whole(inside.outside, scale**2),
+                whole(inside.variance, scale**2),
+                whole(inside.draw, scale),
+            )
+        values, std = whole(self.values, scale), whole(self.std, scale)
+        return replace(self, values=values, std=std, inside=inside)
 
     def to_arrays(self) -> dict[str, np.ndarray]:
         """Return everything as arrays."""
         facts = np.array([self.axis, self.strength])
-        return {"offsets": self.values, "offsets_std": self.std, "offsets_facts": facts}
+        arrays = {"offsets": self.values, "offsets_std": self.std, "offsets_facts": facts}
+        return arrays if self.own is None else {**arrays, "offsets_own": self.own}
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> LineOffsets:
         """Return what `to_arrays` gave."""
         axis, strength = arrays["offsets_facts"]
-        return cls(int(axis), arrays["offsets"], arrays["offsets_std"], float(strength))
+        values, own = arrays["offsets"], arrays.get("offsets_own")
+        return cls(int(axis), values, arrays["offsets_std"], float(strength), own)
+
+
+@dataclass(frozen=True, eq=False)
+class LeftInside:
+    """What is left of offsets, in and beside the directions of the signal."""
+
+    outside: np.ndarray
+    """(lines, bands) variance that is left in an estimate beside them."""
+    variance: np.ndarray
+    """(lines, bands) variance that is left in the data, in them."""
+    draw: np.ndarray
+    """(lines, bands) offsets of that variance, in them."""
+
+
+def _no_jumps(values: np.ndarray, claimed: np.ndarray) -> np.ndarray:
+    """Return values without what stands out of the claim: ranks that changed over a small step."""
+    ratio, claim = (np.sum(np.nan_to_num(part) ** 2, axis=2) for part in (values, claimed))
+    ratio /= np.maximum(claim, 1e-300)
+    most = JUMP * np.median(ratio)
+    return values * np.sqrt(np.minimum(most / np.maximum(ratio, 1e-300), 1))[..., None]
+
+
+def _size(values: np.ndarray) -> np.ndarray:
+    """Return the mean square (band,) of values (row, col, band) that are known."""
+    known = np.isfinite(values)
+    total = np.sum(np.where(known, values, 0.0) ** 2, axis=(0, 1))
+    return np.asarray(total / np.maximum(known.sum(axis=(0, 1)), 1))
 
 
 def profiles(
@@ -218,8 +310,8 @@ def find_offsets(
         return None
     length = means[1 - axis].shape[1]
     shown = means[axis], steps(axis, signal[axis]), length
-    values, left = _shrunk(*shown, one, signal[axis])
-    return LineOffsets(axis, values, np.sqrt(left), float(np.sqrt(one.mean)))
+    values, left, inside = _shrunk(*shown, one, signal[axis])
+    return LineOffsets(axis, values, np.sqrt(left), float(np.sqrt(one.mean)), inside=inside)
 
 
 def _is_usable(means: np.ndarray) -> bool:
@@ -273,8 +365,8 @@ class _Power:
 
 def _shrunk(
     parts: np.ndarray, steps: np.ndarray, length: int, power: _Power, directions: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return offsets (line, band) and the variance (line, band) that is left."""
+) -> tuple[np.ndarray, np.ndarray, LeftInside]:
+    """Return offsets (line, band), the variance that is left in an estimate, and more of it."""
     means = parts.mean(axis=0)
     outside = means - means.mean(axis=0)
     outside -= (outside @ directions) @ directions.T
@@ -290,13 +382,17 @@ def _shrunk(
     steps = np.where(_borders(steps), 0.0, steps)
     level = np.concatenate([np.zeros((1, steps.shape[1])), np.cumsum(steps, axis=0)])
     expected, floor = power.offsets @ along, power.noise @ along
+    beside, remains, draw = left.copy(), np.zeros_like(level), np.zeros_like(level)
+    rng = np.random.default_rng(0)
     for start in range(0, len(level), TOGETHER):
         part = slice(start, start + TOGETHER)
         for i in range(level.shape[1]):
-            inside, remains = _inside(level[part, i], expected[part, i], float(floor[i]))
+            inside, remains[part, i], draw[part, i] = _inside(
+                level[part, i], expected[part, i], float(floor[i]), rng
+            )
             values[part] += inside[:, None] * directions[:, i]
-            left[part] += _kept(remains)[:, None] * along[:, i]
-    return values, left
+            left[part] += _kept(remains[part, i])[:, None] * along[:, i]
+    return values, left, LeftInside(beside, remains @ along.T, draw @ directions.T)
 
 
 def _borders(steps: np.ndarray) -> np.ndarray:
@@ -325,18 +421,54 @@ def _kept(left: np.ndarray) -> np.ndarray:
     return np.asarray(left * np.maximum(1 - 2 / (1 + ALONG * left), 0))
 
 
-def _inside(level: np.ndarray, power: np.ndarray, floor: float) -> tuple[np.ndarray, np.ndarray]:
-    """Return offsets (lines,) along a direction of the signal, and what is left of their variance.
+def _inside(
+    level: np.ndarray, power: np.ndarray, floor: float, rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return offsets (lines,) along a direction of the signal, variance and a draw of what is left.
 
     ``level`` is the sum of steps, ``power`` the variance of every line's offset, ``floor`` the
     least variance of what else is in it.
     """
-    waves = dct(level - level.mean(), norm="ortho")
-    observed = uniform_filter1d(np.square(waves), SMOOTHING, mode="nearest")
-    # What else is in it falls with frequency; by chance it may seem to vanish.
-    other = np.maximum.accumulate(np.maximum(observed - power.mean(), floor)[::-1])[::-1]
-    other[0] = max(float(np.square(level).sum()), other.max())
+    level = level - level.mean()
     basis = idct(np.eye(len(level)), axis=0, norm="ortho")
-    inverse = np.linalg.inv((basis * other) @ basis.T + np.diag(power))
-    values = power * (inverse @ (level - level.mean()))
-    return values, np.maximum(power - power**2 * np.diag(inverse), 0)
+    # What else is in it falls with frequency. It is begun from above: where offsets are strong, the
+    # likeliest is known badly, and less of it leaves too little of them in doubt.
+    found = uniform_filter1d(np.square(basis.T @ level), SMOOTHING, mode="nearest")
+    found = np.maximum.accumulate(found[::-1])[::-1] - power.mean()
+    for last in [False] * LIKELIER + [True]:
+        other = np.maximum(found, floor)
+        other[0] = max(float(np.square(level).sum()), other.max())
+        inverse = np.linalg.inv((basis * other) @ basis.T + np.diag(power))
+        values = power * (inverse @ level)
+        if not last:
+            left = np.diag(power) - power[:, None] * inverse * power
+            square = np.square(basis.T @ (level - values)) + np.sum(basis * (left @ basis), axis=0)
+            found, number = _falling(square)
+            # The expected variance of n numbers, given them, is n/(n − 2) of theirs.
+            found *= number / np.maximum(number - 2, FEW)
+    one, another = rng.standard_normal((2, len(level)))
+    drawn = np.sqrt(power) * one
+    drawn -= power * (inverse @ (drawn + basis @ (np.sqrt(other) * another)))
+    return values, np.maximum(power - power**2 * np.diag(inverse), 0), drawn
+
+
+def _falling(power: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the likeliest power that does not rise (n,) of squared normal numbers (n,).
+
+    Their means over runs, as long as it takes for them to fall; and how long these are.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> _falling(np.array([5.0, 1.0, 3.0, 2.0, 0.0]))
+    (array([5., 2., 2., 2., 0.]), array([1, 3, 3, 3, 1]))
+    """
+    runs: list[tuple[float, int]] = []
+    for value in power.tolist():
+        mean, count = value, 1
+        while runs and runs[-1][0] <= mean:
+            before, more = runs.pop()
+            mean, count = (mean * count + before * more) / (count + more), count + more
+        runs.append((mean, count))
+    means, counts = (np.array(part) for part in zip(*runs, strict=True))
+    return np.repeat(means, counts), np.repeat(counts, counts)

@@ -17,6 +17,7 @@ from sigmacube import io
 from sigmacube._version import __version__
 from sigmacube.core.parallel import parallel
 from sigmacube.core.progress import Progress, phase
+from sigmacube.correction import corrected, find_line_offsets
 from sigmacube.estimators import estimator
 from sigmacube.io import cf
 from sigmacube.io.atomic import check_not_input, sweep
@@ -419,10 +420,12 @@ def _survey(job: Job, noise: Any, digest: Any, threads: int, progress: Progress 
     source, settings = job.source, job.settings
     presence = find_presence(digesting(source, digest), phase(progress, "Reading the scene"))
     phase(progress, "Estimating the noise")
-    settled = settle_noise(source, noise, settings, workers=threads)
+    presence.check_sizes()
+    lines = find_line_offsets(source, presence, impulses=settings.solver == "robust")
+    settled = settle_noise(corrected(source, lines), noise, settings, workers=threads)
     phase(progress, "Surveying the scene")
     with parallel(threads) as run:
-        return survey_scene(source, settled, settings, run, presence=presence)
+        return survey_scene(source, settled, settings, run, presence=presence, lines=(lines,))
 
 
 def _tiles(job: Job, how: Execution, progress: Progress | None) -> int:
