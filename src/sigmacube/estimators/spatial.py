@@ -21,6 +21,7 @@ from sigmacube.core.validity import to_all_bands
 from sigmacube.core.whitening import Noise
 from sigmacube.core.windows import Span
 from sigmacube.estimators import Region
+from sigmacube.estimators.kept_noise import with_kept_noise
 from sigmacube.settings import Settings
 from sigmacube.survey import APART, AROUND, Scene, SceneBlock, Survey
 
@@ -74,6 +75,7 @@ class SpatialEstimator:
             if whole:
                 scaled = _held(scaled, shape, run)
             completion = learn_completion(scaled, shape, outliers=aside, run=run, bounds=bounds)
+            completion = with_kept_noise(completion, scaled, shape, run)
             strong = completion.strong(None if noise.is_diagonal else _mixing(noise))
         block: Block = partial(_white, scene, completion, stuck)
         if whole:
