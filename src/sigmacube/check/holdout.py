@@ -294,7 +294,8 @@ def _kept_noise(source: Source, survey: Survey) -> dict[str, Any]:
     impulses = survey.settings.solver == "robust" or survey.wild
     part = noise_sample(corrected(source, survey.offsets))
     sample = NoiseSample.of(*part, survey.bands, impulses=impulses)
-    facts = {"gain_left": gain_left(sample, survey.model)}
+    # Filled values have less noise than the others, and would look like a gain where they lie.
+    facts = {} if survey.incomplete else {"gain_left": gain_left(sample, survey.model)}
     if survey.settled.source == DEFAULT:
         return facts
     kept, _ = shared_noise(sample, survey.model)
