@@ -295,7 +295,7 @@ def _kept_noise(source: Source, survey: Survey) -> dict[str, Any]:
     part = noise_sample(corrected(source, survey.offsets))
     sample = NoiseSample.of(*part, survey.bands, impulses=impulses)
     # Filled values have less noise than the others, and would look like a gain where they lie.
-    facts = {} if survey.incomplete else {"gain_left": gain_left(sample, survey.model)}
+    facts = {} if survey.incomplete or impulses else {"gain_left": gain_left(sample, survey.model)}
     if survey.settled.source == DEFAULT:
         return facts
     kept, _ = shared_noise(sample, survey.model)
