@@ -10,7 +10,7 @@ import numpy as np
 
 from sigmacube.core.parallel import ParallelMap, at_once, in_turn
 from sigmacube.core.validity import valid_elements
-from sigmacube.estimators import estimator
+from sigmacube.estimators import Region, estimator
 from sigmacube.noise.band_screen import smallest_step
 from sigmacube.noise.clipping import find_bounds
 from sigmacube.noise.gaps import stands_out
@@ -24,6 +24,7 @@ from sigmacube.noise.line_offsets import (
 )
 from sigmacube.noise.sample import NoiseSample
 from sigmacube.noise.scales import scales, smooth_directions
+from sigmacube.settings import Settings
 from sigmacube.survey import STREAMED, Presence, Scene, Source, Survey, noise_sample
 
 # Step of a lattice over the noise beyond which clipping is not told from it.
@@ -146,11 +147,39 @@ class _More:
         return values + self.more(rows, cols), mask
 
 
-def answered(source: Source, survey: Survey, offsets: LineOffsets, run: ParallelMap) -> LineOffsets:
-    """Return offsets with what the estimate is seen to keep of what is left of them."""
+def first_look(
+    source: Source,
+    presence: Presence,
+    lines: tuple[LineOffsets | None] | None,
+    settings: Settings,
+    run: ParallelMap,
+) -> tuple[LineOffsets | None, Clipping | None]:
+    """Return offsets of lines, those in ``lines`` if they are known, and what was clipped."""
+    robust = settings.solver == "robust"
+    look = partial(find_line_offsets, source, presence, impulses=robust, run=run)
+    known = look if lines is None else lambda: lines[0]
+    offsets, clipping = at_once(run, known, partial(find_clipping, source, presence))
+    return offsets, clipping
+
+
+def with_what_is_left(
+    region: Region, offsets: LineOffsets | None, rows: slice, cols: slice
+) -> Region:
+    """Return a region whose σ holds what may be left of offsets."""
+    if offsets is None or region.std is None:
+        return region
+    return replace(region, std=offsets.with_left(region.std, rows, cols))
+
+
+def answered(source: Source, survey: Survey, run: ParallelMap) -> Survey:
+    """Return the survey with what the estimate is seen to keep of what is left of offsets."""
+    offsets, settings = survey.offsets, survey.settings
+    if offsets is None or settings.prior != "spatial" or not settings.uncertainty:
+        return survey
     if offsets.inside is None:
-        return offsets
-    draw, survey = offsets.inside.draw, replace(survey, learnt=dict(survey.learnt))
+        return survey
+    draw, given = offsets.inside.draw, survey
+    survey = replace(survey, learnt=dict(survey.learnt))
     rows, cols = (
         slice((n - min(n, ASKED)) // 2, (n + min(n, ASKED)) // 2) for n in survey.shape[:2]
     )
@@ -167,7 +196,8 @@ def answered(source: Source, survey: Survey, offsets: LineOffsets, run: Parallel
             partial(_little_noise, survey, (rows, cols)),
         )
     ]
-    return offsets.answered(offsets.on(draw, rows, cols), kept[0], plain.std, kept[1])
+    seen = offsets.answered(offsets.on(draw, rows, cols), kept[0], plain.std, kept[1])
+    return replace(given, offsets=seen)
 
 
 def _little_noise(

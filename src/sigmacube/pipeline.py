@@ -7,15 +7,14 @@ and columns of it: the whole scene in memory, a tile of a file, or a block of a 
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sigmacube.core.parallel import ParallelMap, at_once, parallel
+from sigmacube.core.parallel import ParallelMap, parallel
 from sigmacube.core.validity import broadcast_mask
-from sigmacube.correction import answered, corrected, find_clipping, find_line_offsets
+from sigmacube.correction import answered, corrected, first_look, with_what_is_left
 from sigmacube.cube import Cube
 from sigmacube.estimators import Progress, Region, advice, estimator
 from sigmacube.io.dataarray import from_dataarray
@@ -81,11 +80,7 @@ def survey_scene(
     """
     presence = find_presence(source, run=run) if presence is None else presence
     presence.check_sizes()
-    look = partial(
-        find_line_offsets, source, presence, impulses=settings.solver == "robust", run=run
-    )
-    known = look if lines is None else lambda: lines[0]
-    offsets, clipping = at_once(run, known, partial(find_clipping, source, presence))
+    offsets, clipping = first_look(source, presence, lines, settings, run)
     source = corrected(source, offsets)
     if not isinstance(noise, SettledNoise):
         noise = settle_noise(source, noise, settings, workers=workers)
@@ -97,10 +92,7 @@ def survey_scene(
         shape = (*survey.shape[:2], len(survey.bands))
         survey = replace(survey, stripes=find_stripes(Scene(source, survey).over_noise, shape))
     learnt = estimator(settings).learn(Scene(source, survey), run, whole=whole)
-    survey = replace(survey, learnt=learnt)
-    if offsets is None or settings.prior != "spatial" or not settings.uncertainty:
-        return survey
-    return replace(survey, offsets=answered(source, survey, offsets, run))
+    return answered(source, replace(survey, learnt=learnt), run)
 
 
 def denoise_region(
@@ -120,10 +112,7 @@ def denoise_region(
     rows, cols = rows or (0, survey.shape[0]), cols or (0, survey.shape[1])
     scene = Scene(corrected(source, survey.offsets), survey)
     region = estimator(survey.settings).solve(scene, rows, cols, run, progress)
-    if survey.offsets is None or region.std is None:
-        return region
-    std = survey.offsets.with_left(region.std, slice(*rows), slice(*cols))
-    return replace(region, std=std)
+    return with_what_is_left(region, survey.offsets, slice(*rows), slice(*cols))
 
 
 def denoise_cube(
