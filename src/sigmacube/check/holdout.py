@@ -248,8 +248,8 @@ def compare(
     size = int(np.prod(source.shape))
     veiled = Veiled(source, min(share, MOST_HIDDEN / size), seed)
     alone = isinstance(tiles, list) and len(tiles) == 1  # a scene in memory
-    survey = survey_scene(source, noise, settings, run, workers=workers, whole=alone)
-    survey = _with_gaps(survey, veiled, run, whole=alone)
+    known = survey_scene(source, noise, settings, run, workers=workers, whole=alone)
+    survey = _with_gaps(known, veiled, run, whole=alone)
     places = list(tiles(survey) if callable(tiles) else tiles)
     found = _Found.empty(survey)
     phase(progress, "Comparing")
@@ -266,7 +266,7 @@ def compare(
     _, kept = at_once(
         run,
         lambda: run_tiles(compare_one, range(len(places)), Execution(), told),
-        partial(_kept_noise, source, survey),
+        partial(_kept_noise, source, known),
     )
     check = found.concluded(survey, survey.known() | kept)
     return replace(check, scene=survey.presence.fingerprint)
@@ -295,7 +295,8 @@ def _kept_noise(source: Source, survey: Survey) -> dict[str, Any]:
     part = noise_sample(corrected(source, survey.offsets))
     sample = NoiseSample.of(*part, survey.bands, impulses=impulses)
     # Filled values have less noise than the others, and would look like a gain where they lie.
-    facts = {} if survey.incomplete or impulses else {"gain_left": gain_left(sample, survey.model)}
+    filled = survey.incomplete or survey.settings.solver == "robust"
+    facts = {} if filled else {"gain_left": gain_left(sample, survey.model)}
     if survey.settled.source == DEFAULT:
         return facts
     kept, _ = shared_noise(sample, survey.model)

@@ -170,13 +170,14 @@ class SpatialEstimator:
         block: Block = partial(_white, scene, completion, learnt["stuck"])
         if isinstance(learnt, Learnt):
             model, block = replace(model, whole=learnt.whole), learnt.block
+        told: ParallelMap = run
         if progress is not None:
             axes = (scene.survey.grid.rows, scene.survey.grid.cols)
             ends = [axis.windows_over(*span) for axis, span in zip(axes, (rows, cols), strict=True)]
             total = math.prod(stop - first for first, stop in ends)
-            run = Reporting(run, progress, total)
+            told = Reporting(run, progress, total)
         part = smooth_region(
-            block, model, rows, cols, run=run, uncertainty=self.settings.uncertainty
+            block, model, rows, cols, run=told, uncertainty=self.settings.uncertainty
         )
         if progress is not None:
             progress(total, total)

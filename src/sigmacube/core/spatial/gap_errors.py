@@ -109,6 +109,8 @@ def hole_factor(
     """
     z = trial.z
     smoothed, share, where = hidden_lines(z, trial.plan, run)
+    if not where.any():  # narrower than the distance of hidden columns
+        return 1.0, np.array([[np.inf], [1.0]])
     views = look(sights(smoothed, trial.box, trial.plan), trial.plan, table, run)
     views = table.located(views, trial.box, smoothed.claim, run)
     actual = np.sum((smoothed.estimate - z)[where] ** 2, axis=1) - noise.sum()
