@@ -253,3 +253,21 @@ def test_gains_that_are_kept_are_not_trusted() -> None:
     assert sc.holdout(observed(truth), workers=1).trusted
     rough = fractal_texture((64, 60, 75), rng=5)
     assert "gains" not in sc.holdout(observed(rough), workers=1).verdict
+
+
+def test_noise_that_departs_from_one_factor_is_not_trusted() -> None:
+    """Photon noise of bands that are bright in different places is no factor per pixel."""
+    truth = smooth_fields((64, 60, 75), rng=5)
+    truth = (truth - truth.min(axis=(0, 1))) / np.ptp(truth, axis=(0, 1))
+    reference = truth.mean(axis=(0, 1))
+
+    def check(floor: float) -> sc.Holdout:
+        noise = sc.SignalNoise((1 - floor) * STD**2 / reference, floor * STD**2)
+        power = floor + (1 - floor) * truth / reference
+        draw = np.random.default_rng(3).standard_normal(truth.shape)
+        return sc.holdout(truth + STD * np.sqrt(power) * draw, noise=noise, workers=1)
+
+    found = check(0.05)
+    assert not found.trusted
+    assert "departs from one factor" in found.verdict
+    assert "departs" not in check(0.6).verdict  # the control

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from scipy.ndimage import uniform_filter
 
 from sigmacube.check.hiding import Veiled
 from sigmacube.check.removed import Looked, shared
@@ -22,6 +23,7 @@ from sigmacube.core.card import Card
 from sigmacube.core.levels import LEVELS, half_width
 from sigmacube.core.parallel import ParallelMap, at_once, parallel, strips
 from sigmacube.core.progress import Progress, phase, shown
+from sigmacube.core.validity import valid_elements
 from sigmacube.core.windows import Span
 from sigmacube.correction import corrected
 from sigmacube.cube import Cube
@@ -285,14 +287,24 @@ def _with_gaps(survey: Survey, veiled: Veiled, run: ParallelMap, *, whole: bool)
 
 
 def _kept_noise(source: Source, survey: Survey) -> dict[str, Any]:
-    """Return the noise that all bands share beyond the assumed one: windows keep it as signal.
+    """Return what noise there is beyond the model of it, by name.
+
+    Noise that all bands share beyond the assumed one windows keep as signal; noise that grows with
+    the signal enters as one factor per pixel.
 
     The default estimate has looked for it already, but for gains too small for it.
     """
-    if min(source.shape[:2]) < 2 or survey.signal_noise is not None:
+    if min(source.shape[:2]) < 2:
         return {}
     impulses = survey.settings.solver == "robust" or survey.wild
     part = noise_sample(corrected(source, survey.offsets))
+    if survey.signal_noise is not None:
+        values = part[0][..., survey.bands]
+        there = valid_elements(*part)[..., survey.bands]
+        quiet = uniform_filter(
+            np.where(there, values, np.asarray(survey.signal_noise.reference)), (3, 3, 1)
+        )
+        return {"departs": survey.signal_noise.departure(quiet)}
     sample = NoiseSample.of(*part, survey.bands, impulses=impulses)
     # Filled values have less noise than the others, and would look like a gain where they lie.
     filled = survey.incomplete or survey.settings.solver == "robust"

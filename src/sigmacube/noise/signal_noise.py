@@ -134,6 +134,26 @@ class SignalNoise(Card):
         power = np.asarray(spectra, dtype=np.float64) @ share + base
         return np.sqrt(np.clip(power, 1 / LARGEST_FACTOR, LARGEST_FACTOR))
 
+    def departure(self, spectra: np.ndarray) -> float:
+        """Return by how much noise departs from one factor per pixel, as a share of its variance.
+
+        Root mean square over all elements of spectra along the last axis.
+
+        Examples
+        --------
+        Pixels that are as much brighter in all bands depart by nothing:
+
+        >>> noise = SignalNoise(1.0, 0.0, np.array([1.0, 4.0]))
+        >>> noise.departure(np.array([[2.0, 8.0], [0.5, 2.0]]))
+        0.0
+        >>> noise.departure(np.array([[2.0, 4.0]])).__round__(2)
+        0.33
+        """
+        power = np.asarray(self.gain) * np.maximum(spectra, 0) + np.asarray(self.offset)
+        share = power / self._reference_variance()
+        share = share / np.maximum(share.mean(axis=-1, keepdims=True), 1 / LARGEST_FACTOR)
+        return float(np.sqrt(np.mean(np.square(share - 1))))
+
     def jitter(self) -> float:
         """Return the standard deviation that its noise gives g² of a pixel of the reference."""
         variance = self._reference_variance()
