@@ -165,3 +165,13 @@ def test_noise_where_all_that_differs_is_masked_or_an_impulse(method):
     for scene in ({"cube": cube}, {"cube": noisy((2, 3, 3)), "mask": mask}):
         with pytest.raises(ValueError, match="Invalid scene for"):
             sc.denoise(**scene, noise=method, solver="robust")
+
+
+def test_one_valid_pixel_of_one_band_under_robust() -> None:
+    """Its power about its own mean is zero, or a little less by rounding."""
+    cube = np.array([[5.0125732, 4.9867897], [5.064042, 5.01049], [4.946433, 5.0361595]], ">f4")
+    mask = np.zeros((3, 2), dtype=bool)
+    mask[1, 1] = True
+    result = sc.denoise(cube[..., None], 0.1, mask=mask, solver="robust")
+    assert np.isfinite(result.estimate[1, 1]).all()
+    assert result.std[1, 1, 0] > 0

@@ -456,7 +456,7 @@ def _directions(
     floor = max(float(np.median(values)), 1.0)
     most = min(most, max(bands // 2, 1))
     j = int(np.clip(np.count_nonzero(values > (1 + STRONG) * floor), 1, most))
-    D, power = vectors[:, ::-1][:, :j].copy(), values[::-1][:j].copy()
+    D, power = vectors[:, ::-1][:, :j].copy(), np.maximum(values[::-1][:j], 0.0)  # rounding
     return Completion(
         D, power, mean, np.inf, 1.0, np.full((2, bands), np.nan), NEAREST, np.ones(bands)
     )
