@@ -38,7 +38,7 @@ All of this is mended, each with a test:
   left; values of 1e38 and more, whose squares overflowed;
 * cubes: windows of which most is missing, whose estimate ran away, up to an error of LAPACK; noise
   that came out as zero or NaN, or where all that differs is an impulse; scenes of one band with
-  nothing to tell outliers from;
+  nothing to tell outliers from, or of one valid pixel, whose power rounding made negative;
 * kills: a local Dask cluster ended by SIGTERM printed tracebacks of its workers; Ctrl-C
   while a Zarr store was written could leave a part of it, which threads of the library wrote on;
   SIGTERM while `--overwrite` removed a former Zarr store left half of that under its name;
