@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from sigmacube.core.whitening import Noise
+from sigmacube.noise import line_offsets
 
 COVARIANCE = np.array([[4.0, 1.0, 0.5], [1.0, 2.0, 0.3], [0.5, 0.3, 1.0]])
 
@@ -48,3 +49,10 @@ def test_given_array_is_not_kept() -> None:
     noise = Noise.create(value, 3)
     value[:] = 7
     assert np.all(noise.std == 1)
+
+
+def test_pixels_without_a_claim_do_not_jump() -> None:
+    """Masked pixels have no σ: in single precision nothing may be divided by less than it has."""
+    values, claimed = np.ones((2, 3, 4), np.float32), np.ones((2, 3, 4), np.float32)
+    values[0, 0], claimed[0, 0] = 0, np.nan
+    np.testing.assert_array_equal(line_offsets._no_jumps(values, claimed), values)

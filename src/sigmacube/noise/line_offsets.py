@@ -166,7 +166,9 @@ class LeftInside:
 
 def _no_jumps(values: np.ndarray, claimed: np.ndarray) -> np.ndarray:
     """Return values without what stands out of the claim: ranks that changed over a small step."""
-    ratio, claim = (np.sum(np.nan_to_num(part) ** 2, axis=2) for part in (values, claimed))
+    ratio, claim = (
+        np.square(np.nan_to_num(part), dtype=np.float64).sum(axis=2) for part in (values, claimed)
+    )
     ratio /= np.maximum(claim, 1e-300)
     most = JUMP * np.median(ratio)
     return values * np.sqrt(np.minimum(most / np.maximum(ratio, 1e-300), 1))[..., None]
