@@ -1,6 +1,6 @@
 """Hidden elements of real scenes: whether they are covered, and what the verdict says.
 
-Usage: python benchmarks/hidden.py [--data FOLDER] [--json FILE]
+Usage: python benchmarks/hidden.py [--data FOLDER] [--json FILE] [--page FILE]
 
 Three per cent of the elements of every real scene are hidden, the scene is denoised without them
 with defaults, and each is compared with its estimate and σ, to which its own noise is added: once
@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import warnings
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ import numpy as np
 
 import sigmacube as sc
 from honesty import DATA, MADE_SCENES, SCENES
+from pages import markdown, put_tables
 
 KEPT = Path(__file__).parent / "results" / "hidden.json"
 SHARE = 0.03
@@ -54,11 +56,30 @@ def check_scene(name: str, data: Path) -> dict[str, Any]:
     }
 
 
+def met(row: Mapping[str, Any]) -> bool:
+    return all(RIGHT[0] <= row[way] <= RIGHT[1] for way in ("complete", "with_holes"))
+
+
+def write_page(page: Path, rows: Mapping[str, Mapping[str, Any]]) -> None:
+    """Put the table into the page."""
+    table = [
+        [name, f"{row['complete']:.3f}", f"{row['with_holes']:.3f}", "yes" if met(row) else "no",
+         row["verdict"]]
+        for name, row in rows.items()
+    ]  # fmt: skip
+    head = ["scene", "noise of the complete cube", "noise of the cube with holes", "met", "verdict"]
+    put_tables(page, {"hidden": markdown(head, table)})
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, default=DATA)
     parser.add_argument("--json", type=Path, default=KEPT)
+    parser.add_argument("--page", type=Path, help="Only put the kept table into this page.")
     options = parser.parse_args()
+    if options.page is not None:
+        write_page(options.page, json.loads(options.json.read_text()))
+        return
     warnings.simplefilter("ignore")
     rows = {}
     print(f"{'scene':<10} complete  with holes")
@@ -66,9 +87,8 @@ def main() -> None:
         if name in MADE_SCENES:
             continue
         row = rows[name] = check_scene(name, options.data)
-        met = all(RIGHT[0] <= row[way] <= RIGHT[1] for way in ("complete", "with_holes"))
         print(f"{name:<10} {row['complete']:.3f}     {row['with_holes']:.3f}   "
-              f"{'met   ' if met else 'missed'} {row['verdict']}", flush=True)  # fmt: skip
+              f"{'met   ' if met(row) else 'missed'} {row['verdict']}", flush=True)  # fmt: skip
     options.json.write_text(json.dumps(rows, indent=1, ensure_ascii=False) + "\n")
 
 
