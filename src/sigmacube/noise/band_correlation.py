@@ -28,6 +28,8 @@ LOWEST_DENSITY = 0.01
 # larger one may fit so much worse, as σ should rather be too large.
 FACTORS = (*np.arange(0.1, 0.88, 0.05).round(2), *np.arange(0.88, 0.99, 0.01).round(2))
 ALIKE, NEARLY = 0.88, 1.25
+# Values beside the best of them.
+FINER = np.arange(-0.04, 0.041, 0.01)
 # Free values must fit so much better than ρ^h, and fall to so little.
 BETTER, ENDS = 0.7, 0.1
 # Shares of bands' own noise that are tried beside free values, and how much of what other bands do
@@ -182,12 +184,14 @@ class _Fits(NamedTuple):
 
     def best(self) -> tuple[np.ndarray, float]:
         """Return correlations by distance, and what they leave over what independence does."""
-        falling, alone = {}, self._falling(0.0)[0]
-        for factor in FACTORS:
-            falling[factor] = self._falling(factor)
+        alone = self._falling(0.0)[0]
+        falling = {factor: self._falling(factor) for factor in FACTORS}
         best = min(FACTORS, key=lambda factor: falling[factor][0])
         if best >= ALIKE:
             best = max(f for f in FACTORS if falling[f][0] <= NEARLY * falling[best][0])
+        else:
+            falling |= {factor: self._falling(factor) for factor in best + FINER}
+            best = min(falling, key=lambda factor: falling[factor][0])
         error, by_lag = falling[best]
         free_error, free = self._free()
         if free_error < BETTER * error and abs(by_lag[min(LAGS, len(by_lag) - 1)]) < ENDS:

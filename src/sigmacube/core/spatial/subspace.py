@@ -9,8 +9,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
+from scipy.special import ndtr
 
 from sigmacube.core.parallel import in_turn, strips
 from sigmacube.core.rank import noise_edge
@@ -19,8 +21,8 @@ from sigmacube.core.spatial.smoothing import Run
 
 __all__ = [
     "SEGMENT",
+    "Unseen",
     "blocks",
-    "faint",
     "faint_signal",
     "gram",
     "principal",
@@ -30,6 +32,7 @@ __all__ = [
     "strengths",
     "strong",
     "tiles",
+    "unseen",
 ]
 
 SIDE = 60
@@ -48,8 +51,13 @@ WEAKEST = 8
 # The signal, over the least that can be seen, that surely would be; more where strengths keep to
 # the law: directions that are many and close hide some of each other.
 SURELY, EVEN = (1.0, 3.2), 0.15
-# The least that neighbouring pixels of faint signal are alike.
-LIKENESS = 0.25
+# How probable it is that strengths go on by their law where they surely would, might, and where the
+# next should have been seen; directions that a law can be read off.
+SURE, MAYBE, HARDLY = 0.9, 0.5, 0.02
+FEWEST = 4
+# The least that neighbouring pixels of faint signal are alike, and the strength of directions that
+# are clearly seen.
+LIKENESS, CLEAR = 0.25, 0.3
 
 
 def blocks(shape: tuple[int, int]) -> list[Box]:
@@ -219,7 +227,7 @@ def _tile_edge(n: int, bands: int, shape: tuple[int, int, int]) -> float:
 
 def strengths(
     basis: np.ndarray, total: np.ndarray, count: float, imputed: bool = False
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, Unseen]:
     r"""Return B with its axes by falling strength, g_i / λ_i, the noise of each, faint signal.
 
     In units of the noise, β = P/M: a direction of strength x is observed at λ/M = x² + 1 + β +
@@ -242,16 +250,51 @@ def strengths(
     carried = np.where(above, values / pixels - x2 * cos2 - 1, 2 * beta)
     noise = 1 + np.clip(carried, 0, 0.2) / np.where(above, 1 + x2, 1.0)
     power = np.where(above, x2, np.maximum(excess, LEAST))
-    unseen = faint(x2[above], len(total), math.sqrt(beta), imputed)
-    return basis, gain / (power * pixels), noise, unseen
+    rest = unseen(x2[above], len(total), math.sqrt(beta), imputed)
+    return basis, gain / (power * pixels), noise, rest
 
 
-def faint(strengths: np.ndarray, bands: int, least: float, imputed: bool = False) -> float:
-    """Return the signal per pixel along all directions that are too faint to be seen.
+class Unseen(NamedTuple):
+    """Signal per pixel along all directions that are too faint to be seen."""
+
+    by_law: float
+    """What there is if strengths go on as those that are seen."""
+    chance: float
+    """How probable it is that they do."""
+
+    @property
+    def expected(self) -> float:
+        """What there is where nothing else is known of it."""
+        return self.by_law if self.chance == SURE else 0.0
+
+    def given(self, found: float, error: float) -> float:
+        """Return what there is by what was found of it, with its standard error.
+
+        Either there is none, or the law says how much to expect and what was found how much it is.
+
+        Examples
+        --------
+        >>> [round(Unseen(2.0, 0.5).given(found, 0.2), 2) for found in (0.0, 0.4, 2.0)]
+        [0.02, 0.23, 1.98]
+        >>> round(Unseen(0.0, 0.02).given(0.4, 0.2), 2)
+        0.07
+        """
+        expected = max(self.by_law, error)
+        centre = found - error**2 / expected
+        drawn = ndtr(centre / error)
+        some = math.exp(error**2 / (2 * expected**2) - found / expected) * drawn / expected
+        none = math.exp(-((found / error) ** 2) / 2) / (error * math.sqrt(2 * math.pi))
+        share = self.chance * some / (self.chance * some + (1 - self.chance) * none)
+        density = math.exp(-((centre / error) ** 2) / 2) / math.sqrt(2 * math.pi)
+        return float(share * max(centre + error * density / max(drawn, 1e-12), 0.0))
+
+
+def unseen(strengths: np.ndarray, bands: int, least: float, imputed: bool = False) -> Unseen:
+    """Return the signal that is too faint to be seen, by the law of the weakest that is.
 
     Strengths of real scenes fall like a power of their number, and go on below the noise: the law
-    of the weakest that are seen is continued to the last band. Where by that law more should have
-    been seen, the scene has no more.
+    is continued to the last band. Where by that law more should have been seen, the scene has no
+    more.
 
     Parameters
     ----------
@@ -266,22 +309,24 @@ def faint(strengths: np.ndarray, bands: int, least: float, imputed: bool = False
     Examples
     --------
     >>> law = 100 * np.arange(1, 60) ** -2.0
-    >>> round(faint(law[:20], 59, 0.25), 2), float(round(law[20:].sum(), 2))
+    >>> round(unseen(law[:20], 59, 0.25).expected, 2), float(round(law[20:].sum(), 2))
     (3.2, 3.2)
-    >>> faint(law[:5], 59, 0.25)
+    >>> unseen(law[:3], 59, 0.25).expected
     0.0
     """
     k = len(strengths)
-    if k < WEAKEST or k >= bands:
-        return 0.0
+    if k < FEWEST or k >= bands:
+        return Unseen(0.0, HARDLY)
     number = np.arange(1, bands + 1)
     last = slice(max(k - WEAKEST, 0), k)
     slope, level = np.polyfit(np.log(number[last]), np.log(strengths[last]), 1)
     law = np.exp(level + slope * np.log(number))
-    even = np.std(np.log(strengths[last] / law[last])) < EVEN
-    if law[k] > SURELY[int(even)] * least or (imputed and not (even and k >= 2 * WEAKEST)):
-        return 0.0
-    return float(law[k:].sum())
+    even = k >= WEAKEST and bool(np.std(np.log(strengths[last] / law[last])) < EVEN)
+    if law[k] > max(SURELY) * least:
+        return Unseen(0.0, HARDLY)
+    sure = k >= WEAKEST and law[k] <= SURELY[int(even)] * least
+    sure = sure and (not imputed or (even and k >= 2 * WEAKEST))
+    return Unseen(float(law[k:].sum()), SURE if sure else MAYBE)
 
 
 def lost_outside(
@@ -313,17 +358,17 @@ def lost_outside(
     return float(power.mean() / n), math.sqrt(2 * (bands - k) / len(power)) / n
 
 
-def faint_signal(patches: list[np.ndarray], basis: np.ndarray, run: Run = in_turn) -> float:
-    """Return the signal per pixel outside B of unit-noise patches, by what neighbours share of it.
+def faint_signal(
+    patches: list[np.ndarray], basis: np.ndarray, run: Run = in_turn
+) -> tuple[float, float]:
+    """Return the signal per pixel outside B of unit-noise patches, and its standard error.
 
     Noise that is white in space is not shared by neighbouring pixels, whatever its level; signal
-    is, and signal too faint to be seen about as much as the weakest that is. There is none where
-    neighbours share less than two standard errors.
+    is, and signal too faint to be seen as little as the roughest of the weakest that is.
     """
     bands, k = basis.shape
     pixels = sum(y.shape[0] * y.shape[1] for y in patches)
-    weakest = slice(-max(2, min(8, k // 5)), None)
-    outside, weak = np.zeros(2), np.zeros(2)
+    outside, seen = np.zeros(2), np.zeros((2, k))
     for y in patches:
         rows, cols = y.shape[:2]
         every, inside = _shared(y, basis, run)
@@ -333,10 +378,17 @@ def faint_signal(patches: list[np.ndarray], basis: np.ndarray, run: Run = in_tur
         less = ((1 - 1 / cols) / rows + (1 - 1 / rows) / cols) / 2
         noise = np.array([-less, left])
         outside += rows * cols / pixels * (beyond - noise * beyond[1] / left)
-        weak += rows * cols / pixels * (inside[:, weakest] - noise[:, None]).sum(axis=1)
-    likeness = np.clip(weak[0] / max(weak[1], 1e-12), LIKENESS, 1.0)
-    surely = outside[0] - 4 * (bands - k) / (2 * pixels) / max(outside[0], 1e-12)
-    return max(float(surely / likeness), 0.0)
+        seen += rows * cols / pixels * (inside - noise[:, None])
+    likeness = _likeness(seen)
+    return float(outside[0]) / likeness, math.sqrt((bands - k) / (2 * pixels)) / likeness
+
+
+def _likeness(seen: np.ndarray) -> float:
+    """Return the share of faint signal that neighbours share, by (2, k) that of what is seen."""
+    clear = np.flatnonzero(seen[1] > CLEAR)[-WEAKEST:]
+    if not len(clear):
+        return 1.0
+    return float(np.clip(np.min(seen[0, clear] / seen[1, clear]), LIKENESS, 1.0))
 
 
 def _shared(image: np.ndarray, basis: np.ndarray, run: Run) -> tuple[np.ndarray, np.ndarray]:

@@ -22,6 +22,7 @@ from sigmacube.core.spatial.risk import (
 )
 from sigmacube.core.spatial.smoothing import Plan, Run, Smoothed
 from sigmacube.core.spatial.subspace import (
+    Unseen,
     faint_signal,
     gram,
     lost_outside,
@@ -187,7 +188,7 @@ def survey(
         powers = noise_power(block, shape, basis, sizes, run)
     if np.any(powers[0] != 1):
         basis = _above(block, shape, total, count, powers[0], run, missing)
-    basis, strength, noise, unseen = strengths(basis, total, count, missing)
+    basis, strength, noise, rest = strengths(basis, total, count, missing)
     if missing:
         seen = np.sum((filling.T @ basis) ** 2, axis=0)
         noise = noise * (1 + (1 / max(share, 0.5) - 1) * seen)
@@ -205,11 +206,11 @@ def survey(
         hole_factor=1.0,
         hole_classes=np.array([[np.inf], [1.0]]),
         gap_factor=1.0,
-        faint=unseen / max(shape[2] - basis.shape[1], 1),
+        faint=rest.expected / max(shape[2] - basis.shape[1], 1),
     )
     if not (uncertainty or missing):  # gaps are filled by what signal turns out to have
         return model
-    return _measured(block, gappy, model, total, noise, run, share)
+    return _measured(block, gappy, model, total, noise, rest, run, share)
 
 
 def _gap_factor(block: Block, model: SpatialModel, risk: RiskTable, run: Run) -> float:
@@ -226,6 +227,7 @@ def _measured(
     model: SpatialModel,
     total: np.ndarray,
     noise: np.ndarray,
+    rest: Unseen,
     run: Run,
     share: float,
 ) -> SpatialModel:
@@ -235,10 +237,10 @@ def _measured(
     strength, powers = model.strength, model.noise_power
     if all(np.all(power == 1) for power in powers):
         smooth = _smooth(block, boxes, model.basis, total, run)
-        shared = faint_signal([block(*box.slices)[0] for box in boxes], model.basis, run)
+        found, error = faint_signal([block(*box.slices)[0] for box in boxes], model.basis, run)
         bands, k = model.basis.shape
-        faint = max(shared / max(share, 0.5) ** 2 - smooth, 0.0) / max(bands - k, 1)
-        model = replace(model, faint=max(model.faint, faint))
+        faint = rest.given(found, error) / max(share, 0.5) ** 2 - smooth
+        model = replace(model, faint=max(faint / max(bands - k, 1), model.faint))
         claim = np.mean([np.mean(t.smoothed.estimate**2 @ strength) for t in trials])
         strength = strength * (1 + smooth / max(claim * (bands - k), 1e-12))
     risk = measured_risk(trials, model.basis.shape[1], run)
