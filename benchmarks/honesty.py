@@ -10,7 +10,8 @@ right when 95 % covers .93–.97 and 50 % covers .45–.56.
 
 Real scenes have no truth: each is denoised by low-rank windows first (`prior=None`), which keep its
 texture, and what comes out is observed anew, with noise in units of what was estimated on the real
-one. Bands of all scenes are scaled to [0, 1].
+one. That noise is kept, so that the truth does not move when the estimator does (until then it did;
+the kept one is of the last state before). Bands of all scenes are scaled to [0, 1].
 
 Cases found in the JSON file are not run again, so that a run that was stopped goes on.
 """
@@ -38,6 +39,7 @@ from sigmacube.check.calibration import calibrated
 HERE = Path(__file__).parent
 DATA = HERE.parents[1] / "shared" / "data"
 KEPT = HERE / "results" / "honesty.json"
+NOISE = HERE / "results" / "honesty_noise.npz"
 PAGE = HERE.parent / "docs" / "honesty.md"
 # What counts as right, and the goals, as shares of all cases.
 RIGHT_95, RIGHT_50 = (0.93, 0.97), (0.45, 0.56)
@@ -325,6 +327,14 @@ CASES = tuple(
 )
 
 
+def noise_of(scene: str) -> sc.SignalNoise:
+    """Return the noise that was once estimated on a real scene."""
+    with np.load(NOISE) as kept:
+        gain, offset, reference = kept[f"{scene}_line"]
+        shared = kept.get(f"{scene}_correlation")
+    return sc.SignalNoise(gain, offset, reference, None if shared is None else shared.astype(float))
+
+
 @cache
 def truth_of(scene: str, data: Path) -> tuple[np.ndarray, np.ndarray]:
     """Return a noise-free scene with bands in [0, 1] and the unit of its noise (band,)."""
@@ -334,7 +344,8 @@ def truth_of(scene: str, data: Path) -> tuple[np.ndarray, np.ndarray]:
     values = (values - low) / (high - low)
     if scene in MADE_SCENES:
         return values, np.full(values.shape[2], BASE)
-    clean = sc.denoise(values, prior=None, step=5, uncertainty=False, workers=1)
+    own = noise_of(scene)
+    clean = sc.denoise(values, own, prior=None, step=5, uncertainty=False, workers=1)
     noise = np.asarray(clean.noise)
     return clean.estimate, np.sqrt(np.diag(noise)) if noise.ndim == 2 else noise
 

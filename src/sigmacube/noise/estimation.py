@@ -23,6 +23,7 @@ from sigmacube.noise.differences import (
     differences_noise,
     second_differences,
 )
+from sigmacube.noise.level import noise_share
 from sigmacube.noise.regression import regression_noise
 from sigmacube.noise.residual import fewer_components, residual_noise
 from sigmacube.noise.sample import NoiseSample
@@ -255,6 +256,10 @@ def _default(
     if not isinstance(model, SignalNoise):
         model = _covariance(model, correlation)
     _check_positive(_std(model), sample.positions)
+    if sample.kept_share > MOSTLY:
+        import os
+        share = noise_share(whole, model); print('share', round(share,3)) if os.environ.get('SHOW') else 0
+        model = _scaled(model, share)
     part = replace(_found(model, found, DEFAULT, screen), wild_share=level.wild_share)
     if sample.kept_share > MOSTLY:
         part = _with_shared(part, whole)
@@ -282,6 +287,13 @@ def _with_tails(part: NoiseEstimate, tails: np.ndarray) -> NoiseEstimate:
     if model.ndim == 1:
         return replace(part, model=model * np.sqrt(growth))
     return replace(part, model=model + np.diag(tails * np.diag(model)))
+
+
+def _scaled(model: np.ndarray | SignalNoise, factor: float) -> np.ndarray | SignalNoise:
+    """Return the noise with its variance multiplied by a factor."""
+    if isinstance(model, SignalNoise):
+        return replace(model, gain=model.gain * factor, offset=model.offset * factor)
+    return model * (factor if model.ndim == 2 else np.sqrt(factor))
 
 
 def _check_positive(std: np.ndarray, bands: np.ndarray) -> None:
