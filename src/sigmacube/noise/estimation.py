@@ -256,10 +256,8 @@ def _default(
     if not isinstance(model, SignalNoise):
         model = _covariance(model, correlation)
     _check_positive(_std(model), sample.positions)
-    if sample.kept_share > MOSTLY:
-        import os
-        share = noise_share(whole, model); print('share', round(share,3)) if os.environ.get('SHOW') else 0
-        model = _scaled(model, share)
+    if sample.kept_share > MOSTLY and bounds is None:
+        model = _scaled(model, noise_share(whole, model))
     part = replace(_found(model, found, DEFAULT, screen), wild_share=level.wild_share)
     if sample.kept_share > MOSTLY:
         part = _with_shared(part, whole)

@@ -358,17 +358,26 @@ def lost_outside(
     return float(power.mean() / n), math.sqrt(2 * (bands - k) / len(power)) / n
 
 
-def faint_signal(
-    patches: list[np.ndarray], basis: np.ndarray, run: Run = in_turn
-) -> tuple[float, float]:
-    """Return the signal per pixel outside B of unit-noise patches, and its standard error.
+class Faint(NamedTuple):
+    """What neighbouring pixels say of signal outside B."""
+
+    signal: float
+    """Signal per pixel."""
+    error: float
+    """Its standard error."""
+    alike: float
+    """Correlation of neighbouring pixels of all that lies there, signal or noise."""
+
+
+def faint_signal(patches: list[np.ndarray], basis: np.ndarray, run: Run = in_turn) -> Faint:
+    """Return the signal per pixel outside B of unit-noise patches.
 
     Noise that is white in space is not shared by neighbouring pixels, whatever its level; signal
     is, and signal too faint to be seen as little as the roughest of the weakest that is.
     """
     bands, k = basis.shape
     pixels = sum(y.shape[0] * y.shape[1] for y in patches)
-    outside, seen = np.zeros(2), np.zeros((2, k))
+    outside, seen, power = np.zeros(2), np.zeros((2, k)), 0.0
     for y in patches:
         rows, cols = y.shape[:2]
         every, inside = _shared(y, basis, run)
@@ -378,9 +387,12 @@ def faint_signal(
         less = ((1 - 1 / cols) / rows + (1 - 1 / rows) / cols) / 2
         noise = np.array([-less, left])
         outside += rows * cols / pixels * (beyond - noise * beyond[1] / left)
+        power += rows * cols / pixels * beyond[1] / left
         seen += rows * cols / pixels * (inside - noise[:, None])
     likeness = _likeness(seen)
-    return float(outside[0]) / likeness, math.sqrt((bands - k) / (2 * pixels)) / likeness
+    alike = float(outside[0]) / max(float(power), 1e-12)
+    error = math.sqrt((bands - k) / (2 * pixels))
+    return Faint(float(outside[0]) / likeness, error / likeness, alike)
 
 
 def _likeness(seen: np.ndarray) -> float:

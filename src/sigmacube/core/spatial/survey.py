@@ -237,9 +237,9 @@ def _measured(
     strength, powers = model.strength, model.noise_power
     if all(np.all(power == 1) for power in powers):
         smooth = _smooth(block, boxes, model.basis, total, run)
-        found, error = faint_signal([block(*box.slices)[0] for box in boxes], model.basis, run)
+        shared = faint_signal([block(*box.slices)[0] for box in boxes], model.basis, run)
         bands, k = model.basis.shape
-        faint = rest.given(found, error) / max(share, 0.5) ** 2 - smooth
+        faint = rest.given(shared.signal, shared.error) / max(share, 0.5) ** 2 - smooth
         model = replace(model, faint=max(faint / max(bands - k, 1), model.faint))
         claim = np.mean([np.mean(t.smoothed.estimate**2 @ strength) for t in trials])
         strength = strength * (1 + smooth / max(claim * (bands - k), 1e-12))
