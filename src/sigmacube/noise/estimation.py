@@ -15,7 +15,7 @@ from sigmacube.core.tables import load
 from sigmacube.core.validity import partly_valid
 from sigmacube.core.whitening import Noise
 from sigmacube.noise import ESTIMATORS
-from sigmacube.noise.band_correlation import LAGS, correlation_matrix
+from sigmacube.noise.band_correlation import ALIKE, LAGS, correlation_matrix
 from sigmacube.noise.band_screen import BandScreen, screen_bands
 from sigmacube.noise.clipping import Bounds
 from sigmacube.noise.differences import (
@@ -39,6 +39,8 @@ CORRELATED = 0.05
 OWN_NOISE = 0.01
 # Share of values that must be there to look for noise that bands share: guesses share their errors.
 MOSTLY = 0.9
+# Share of values on the bounds of their bands from which on noise outside of directions is less.
+RARELY = 0.01
 # Noise below this share of the values is what rounding leaves.
 ROUNDING = 1e-6
 # A constant band gets this share of its value, so that windows keep it as it is.
@@ -256,7 +258,7 @@ def _default(
     if not isinstance(model, SignalNoise):
         model = _covariance(model, correlation)
     _check_positive(_std(model), sample.positions)
-    if sample.kept_share > MOSTLY and bounds is None:
+    if sample.kept_share > MOSTLY and _tells(found.bands.by_lag, bounds):
         model = _scaled(model, noise_share(whole, model))
     part = replace(_found(model, found, DEFAULT, screen), wild_share=level.wild_share)
     if sample.kept_share > MOSTLY:
@@ -285,6 +287,12 @@ def _with_tails(part: NoiseEstimate, tails: np.ndarray) -> NoiseEstimate:
     if model.ndim == 1:
         return replace(part, model=model * np.sqrt(growth))
     return replace(part, model=model + np.diag(tails * np.diag(model)))
+
+
+def _tells(by_lag: np.ndarray, bounds: Bounds | None) -> bool:
+    """Tell whether what the scene leaves tells the level: not of clipped or almost shared noise."""
+    clipped = 0.0 if bounds is None else float(np.mean(bounds.share_low + bounds.share_high))
+    return clipped < RARELY and by_lag[: 2][-1] < ALIKE
 
 
 def _scaled(model: np.ndarray | SignalNoise, factor: float) -> np.ndarray | SignalNoise:

@@ -37,14 +37,14 @@ def noise_share(sample: NoiseSample, model: np.ndarray | SignalNoise) -> float:
     >>> import numpy as np
     >>> rng = np.random.default_rng(0)
     >>> noise = rng.standard_normal((60, 60, 50))
-    >>> fields = np.repeat(np.repeat(rng.standard_normal((30, 30, 50)), 2, axis=0), 2, axis=1)
+    >>> fields = np.repeat(np.repeat(rng.standard_normal((15, 15, 50)), 4, axis=0), 4, axis=1)
     >>> every = np.ones((60, 60), dtype=bool)
     >>> for strength in 0.0, 0.25:
     ...     cube = noise + strength * fields
     ...     sample = NoiseSample.create(cube, np.arange(50), every)
     ...     print(round(noise_share(sample, cube.std(axis=(0, 1))), 2))
     1.0
-    0.94
+    0.97
     """
     known = Noise.create(model.value if isinstance(model, SignalNoise) else model, sample.n_bands)
     patches = []

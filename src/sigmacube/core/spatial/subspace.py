@@ -51,13 +51,14 @@ WEAKEST = 8
 # The signal, over the least that can be seen, that surely would be; more where strengths keep to
 # the law: directions that are many and close hide some of each other.
 SURELY, EVEN = (1.0, 3.2), 0.15
+ROOT_2PI = math.sqrt(2 * math.pi)
 # How probable it is that strengths go on by their law where they surely would, might, and where the
 # next should have been seen; directions that a law can be read off.
-SURE, MAYBE, HARDLY = 0.9, 0.5, 0.02
+SURE, MAYBE, HARDLY = 0.9, 0.3, 0.02
 FEWEST = 4
-# The least that neighbouring pixels of faint signal are alike, and the strength of directions that
-# are clearly seen.
-LIKENESS, CLEAR = 0.25, 0.3
+# The least that neighbouring pixels of faint signal are alike; which of the weakest directions that
+# are clearly seen, by how much they are, and how strong these must be.
+LIKENESS, LEAST_ALIKE, CLEAR = 0.25, 1 / 7, 0.3
 
 
 def blocks(shape: tuple[int, int]) -> list[Box]:
@@ -271,22 +272,25 @@ class Unseen(NamedTuple):
         """Return what there is by what was found of it, with its standard error.
 
         Either there is none, or the law says how much to expect and what was found how much it is.
+        Where the law is sure both count the same: likeness, which what was found depends on, is
+        known no better.
 
         Examples
         --------
-        >>> [round(Unseen(2.0, 0.5).given(found, 0.2), 2) for found in (0.0, 0.4, 2.0)]
-        [0.02, 0.23, 1.98]
-        >>> round(Unseen(0.0, 0.02).given(0.4, 0.2), 2)
-        0.07
+        >>> [round(Unseen(2.0, MAYBE).given(found, 0.2), 2) for found in (0.0, 0.4, 2.0)]
+        [0.01, 0.15, 1.98]
+        >>> round(Unseen(2.0, SURE).given(1.0, 0.2), 2), round(Unseen(0.0, HARDLY).given(0.4, 0.2), 2)
+        (1.49, 0.02)
         """
-        expected = max(self.by_law, error)
-        centre = found - error**2 / expected
-        drawn = ndtr(centre / error)
-        some = math.exp(error**2 / (2 * expected**2) - found / expected) * drawn / expected
-        none = math.exp(-((found / error) ** 2) / 2) / (error * math.sqrt(2 * math.pi))
+        mean = max(self.by_law, error)
+        centre = found - error**2 / mean
+        above = ndtr(centre / error)
+        some = math.exp(error**2 / (2 * mean**2) - found / mean) * above / mean
+        none = math.exp(-((found / error) ** 2) / 2) / (error * ROOT_2PI)
         share = self.chance * some / (self.chance * some + (1 - self.chance) * none)
-        density = math.exp(-((centre / error) ** 2) / 2) / math.sqrt(2 * math.pi)
-        return float(share * max(centre + error * density / max(drawn, 1e-12), 0.0))
+        density = math.exp(-((centre / error) ** 2) / 2) / ROOT_2PI
+        drawn = share * max(centre + error * density / max(above, 1e-12), 0.0)
+        return float((drawn + self.by_law) / 2 if self.chance == SURE else drawn)
 
 
 def unseen(strengths: np.ndarray, bands: int, least: float, imputed: bool = False) -> Unseen:
@@ -400,7 +404,7 @@ def _likeness(seen: np.ndarray) -> float:
     clear = np.flatnonzero(seen[1] > CLEAR)[-WEAKEST:]
     if not len(clear):
         return 1.0
-    return float(np.clip(np.min(seen[0, clear] / seen[1, clear]), LIKENESS, 1.0))
+    return float(np.clip(np.quantile(seen[0, clear] / seen[1, clear], LEAST_ALIKE), LIKENESS, 1.0))
 
 
 def _shared(image: np.ndarray, basis: np.ndarray, run: Run) -> tuple[np.ndarray, np.ndarray]:

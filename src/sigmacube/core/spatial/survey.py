@@ -240,7 +240,7 @@ def _measured(
         shared = faint_signal([block(*box.slices)[0] for box in boxes], model.basis, run)
         bands, k = model.basis.shape
         faint = rest.given(shared.signal, shared.error) / max(share, 0.5) ** 2 - smooth
-        model = replace(model, faint=max(faint / max(bands - k, 1), model.faint))
+        model = replace(model, faint=max(faint, 0.0) / max(bands - k, 1))
         claim = np.mean([np.mean(t.smoothed.estimate**2 @ strength) for t in trials])
         strength = strength * (1 + smooth / max(claim * (bands - k), 1e-12))
     risk = measured_risk(trials, model.basis.shape[1], run)
