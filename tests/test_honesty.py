@@ -12,7 +12,7 @@ from scipy import ndimage
 import sigmacube as sc
 from sigmacube import pipeline
 from sigmacube.check.verdict import Levels, predicted
-from sigmacube.core.spatial.subspace import faint_signal
+from sigmacube.core.spatial.faint import faint_signal
 from sigmacube.core.whitening import Noise
 from sigmacube.noise import shared
 from sigmacube.noise.estimation import estimate_noise

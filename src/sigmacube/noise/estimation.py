@@ -292,7 +292,7 @@ def _with_tails(part: NoiseEstimate, tails: np.ndarray) -> NoiseEstimate:
 def _tells(by_lag: np.ndarray, bounds: Bounds | None) -> bool:
     """Tell whether what the scene leaves tells the level: not of clipped or almost shared noise."""
     clipped = 0.0 if bounds is None else float(np.mean(bounds.share_low + bounds.share_high))
-    return clipped < RARELY and by_lag[: 2][-1] < ALIKE
+    return clipped < RARELY and by_lag[:2][-1] < ALIKE
 
 
 def _scaled(model: np.ndarray | SignalNoise, factor: float) -> np.ndarray | SignalNoise:

@@ -9,21 +9,18 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from functools import partial
-from typing import NamedTuple
 
 import numpy as np
-from scipy.special import ndtr
 
 from sigmacube.core.parallel import in_turn, strips
 from sigmacube.core.rank import noise_edge
+from sigmacube.core.spatial.faint import Unseen, unseen
 from sigmacube.core.spatial.geometry import Block, Box
 from sigmacube.core.spatial.smoothing import Run
 
 __all__ = [
     "SEGMENT",
-    "Unseen",
     "blocks",
-    "faint_signal",
     "gram",
     "principal",
     "project",
@@ -32,7 +29,6 @@ __all__ = [
     "strengths",
     "strong",
     "tiles",
-    "unseen",
 ]
 
 SIDE = 60
@@ -46,19 +42,6 @@ STARTS = 3
 # The least signal of a direction that only some tile has, in units of the noise of a pixel.
 LEAST = 0.02
 SMALL_TILE = 5
-# Weakest directions whose law is continued to those that cannot be seen.
-WEAKEST = 8
-# The signal, over the least that can be seen, that surely would be; more where strengths keep to
-# the law: directions that are many and close hide some of each other.
-SURELY, EVEN = (1.0, 3.2), 0.15
-ROOT_2PI = math.sqrt(2 * math.pi)
-# How probable it is that strengths go on by their law where they surely would, might, and where the
-# next should have been seen; directions that a law can be read off.
-SURE, MAYBE, HARDLY = 0.9, 0.3, 0.02
-FEWEST = 4
-# The least that neighbouring pixels of faint signal are alike; which of the weakest directions that
-# are clearly seen, by how much they are, and how strong these must be.
-LIKENESS, LEAST_ALIKE, CLEAR = 0.25, 1 / 7, 0.3
 
 
 def blocks(shape: tuple[int, int]) -> list[Box]:
@@ -255,84 +238,6 @@ def strengths(
     return basis, gain / (power * pixels), noise, rest
 
 
-class Unseen(NamedTuple):
-    """Signal per pixel along all directions that are too faint to be seen."""
-
-    by_law: float
-    """What there is if strengths go on as those that are seen."""
-    chance: float
-    """How probable it is that they do."""
-
-    @property
-    def expected(self) -> float:
-        """What there is where nothing else is known of it."""
-        return self.by_law if self.chance == SURE else 0.0
-
-    def given(self, found: float, error: float) -> float:
-        """Return what there is by what was found of it, with its standard error.
-
-        Either there is none, or the law says how much to expect and what was found how much it is.
-        Where the law is sure both count the same: likeness, which what was found depends on, is
-        known no better.
-
-        Examples
-        --------
-        >>> [round(Unseen(2.0, MAYBE).given(found, 0.2), 2) for found in (0.0, 0.4, 2.0)]
-        [0.01, 0.15, 1.98]
-        >>> round(Unseen(2.0, SURE).given(1.0, 0.2), 2), round(Unseen(0.0, HARDLY).given(0.4, 0.2), 2)
-        (1.49, 0.02)
-        """
-        mean = max(self.by_law, error)
-        centre = found - error**2 / mean
-        above = ndtr(centre / error)
-        some = math.exp(error**2 / (2 * mean**2) - found / mean) * above / mean
-        none = math.exp(-((found / error) ** 2) / 2) / (error * ROOT_2PI)
-        share = self.chance * some / (self.chance * some + (1 - self.chance) * none)
-        density = math.exp(-((centre / error) ** 2) / 2) / ROOT_2PI
-        drawn = share * max(centre + error * density / max(above, 1e-12), 0.0)
-        return float((drawn + self.by_law) / 2 if self.chance == SURE else drawn)
-
-
-def unseen(strengths: np.ndarray, bands: int, least: float, imputed: bool = False) -> Unseen:
-    """Return the signal that is too faint to be seen, by the law of the weakest that is.
-
-    Strengths of real scenes fall like a power of their number, and go on below the noise: the law
-    is continued to the last band. Where by that law more should have been seen, the scene has no
-    more.
-
-    Parameters
-    ----------
-    strengths
-        Signal of the directions that are seen, in units of the noise, strongest first.
-    least
-        The weakest signal that can be seen.
-    imputed
-        Whether values were missing: what fills them makes weak directions, of which a law that is
-        read off few directions knows nothing.
-
-    Examples
-    --------
-    >>> law = 100 * np.arange(1, 60) ** -2.0
-    >>> round(unseen(law[:20], 59, 0.25).expected, 2), float(round(law[20:].sum(), 2))
-    (3.2, 3.2)
-    >>> unseen(law[:3], 59, 0.25).expected
-    0.0
-    """
-    k = len(strengths)
-    if k < FEWEST or k >= bands:
-        return Unseen(0.0, HARDLY)
-    number = np.arange(1, bands + 1)
-    last = slice(max(k - WEAKEST, 0), k)
-    slope, level = np.polyfit(np.log(number[last]), np.log(strengths[last]), 1)
-    law = np.exp(level + slope * np.log(number))
-    even = k >= WEAKEST and bool(np.std(np.log(strengths[last] / law[last])) < EVEN)
-    if law[k] > max(SURELY) * least:
-        return Unseen(0.0, HARDLY)
-    sure = k >= WEAKEST and law[k] <= SURELY[int(even)] * least
-    sure = sure and (not imputed or (even and k >= 2 * WEAKEST))
-    return Unseen(float(law[k:].sum()), SURE if sure else MAYBE)
-
-
 def lost_outside(
     y: np.ndarray, basis: np.ndarray, values: np.ndarray, run: Run = in_turn
 ) -> tuple[float, float]:
@@ -360,83 +265,6 @@ def lost_outside(
 
     power = np.concatenate(run(power_of, range(down)))
     return float(power.mean() / n), math.sqrt(2 * (bands - k) / len(power)) / n
-
-
-class Faint(NamedTuple):
-    """What neighbouring pixels say of signal outside B."""
-
-    signal: float
-    """Signal per pixel."""
-    error: float
-    """Its standard error."""
-    alike: float
-    """Correlation of neighbouring pixels of all that lies there, signal or noise."""
-
-
-def faint_signal(patches: list[np.ndarray], basis: np.ndarray, run: Run = in_turn) -> Faint:
-    """Return the signal per pixel outside B of unit-noise patches.
-
-    Noise that is white in space is not shared by neighbouring pixels, whatever its level; signal
-    is, and signal too faint to be seen as little as the roughest of the weakest that is.
-    """
-    bands, k = basis.shape
-    pixels = sum(y.shape[0] * y.shape[1] for y in patches)
-    outside, seen, power = np.zeros(2), np.zeros((2, k)), 0.0
-    for y in patches:
-        rows, cols = y.shape[:2]
-        every, inside = _shared(y, basis, run)
-        beyond = every - inside.sum(axis=1)
-        # What taking out means of lines makes of white noise: neighbours share less than nothing.
-        left = (1 - 1 / rows) * (1 - 1 / cols)
-        less = ((1 - 1 / cols) / rows + (1 - 1 / rows) / cols) / 2
-        noise = np.array([-less, left])
-        outside += rows * cols / pixels * (beyond - noise * beyond[1] / left)
-        power += rows * cols / pixels * beyond[1] / left
-        seen += rows * cols / pixels * (inside - noise[:, None])
-    likeness = _likeness(seen)
-    alike = float(outside[0]) / max(float(power), 1e-12)
-    error = math.sqrt((bands - k) / (2 * pixels))
-    return Faint(float(outside[0]) / likeness, error / likeness, alike)
-
-
-def _likeness(seen: np.ndarray) -> float:
-    """Return the share of faint signal that neighbours share, by (2, k) that of what is seen."""
-    clear = np.flatnonzero(seen[1] > CLEAR)[-WEAKEST:]
-    if not len(clear):
-        return 1.0
-    return float(np.clip(np.quantile(seen[0, clear] / seen[1, clear], LEAST_ALIKE), LIKENESS, 1.0))
-
-
-def _shared(image: np.ndarray, basis: np.ndarray, run: Run) -> tuple[np.ndarray, np.ndarray]:
-    """Return mean product of neighbouring pixels and mean square: (2,) of all, (2, k) along B.
-
-    Without the means of rows and columns: offsets of lines are no signal.
-    """
-    rows, cols = image.shape[:2]
-    parts = strips(0, rows, STRIP)
-    mean = sum(run(lambda part: image[part].sum(axis=0), parts)) / rows
-
-    def products(part: slice) -> tuple[np.ndarray, np.ndarray]:
-        here = image[part.start : part.stop + 1] - mean  # the row below is a neighbour as well
-        here -= here.mean(axis=1, keepdims=True)
-        own = part.stop - part.start
-        return _products(here, own, "yxp,yxp->"), _products(here @ basis, own, "yxp,yxp->p")
-
-    sums = zip(*run(products, parts), strict=True)
-    pairs = np.maximum([(rows - 1) * cols, rows * (cols - 1), rows * cols], 1)
-    every, inside = ((np.sum(part, axis=0).T / pairs).T for part in sums)
-    return _mean_and_square(every), _mean_and_square(inside)
-
-
-def _products(image: np.ndarray, own: int, form: str) -> np.ndarray:
-    """Return (3, ...) sums of products with the pixels below, to the right, and with itself."""
-    here = image[:own]
-    pairs = (image[1:], image[:-1]), (here[:, 1:], here[:, :-1]), (here, here)
-    return np.array([np.einsum(form, a, b) for a, b in pairs])
-
-
-def _mean_and_square(sums: np.ndarray) -> np.ndarray:
-    return np.array([(sums[0] + sums[1]) / 2, sums[2]])
 
 
 def squares(values: np.ndarray, run: Run = in_turn) -> np.ndarray:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 
 from sigmacube.core.rank import noise_edge
+from sigmacube.core.spatial.faint import Unseen, faint_signal
 from sigmacube.core.spatial.gap_errors import gap_factor, hole_factor, most_gaps
 from sigmacube.core.spatial.geometry import Block, Box, Windows, window_sizes
 from sigmacube.core.spatial.missing import FILLINGS, imputed
@@ -22,8 +23,6 @@ from sigmacube.core.spatial.risk import (
 )
 from sigmacube.core.spatial.smoothing import Plan, Run, Smoothed
 from sigmacube.core.spatial.subspace import (
-    Unseen,
-    faint_signal,
     gram,
     lost_outside,
     principal,
@@ -237,7 +236,7 @@ def _measured(
     strength, powers = model.strength, model.noise_power
     if all(np.all(power == 1) for power in powers):
         smooth = _smooth(block, boxes, model.basis, total, run)
-        shared = faint_signal([block(*box.slices)[0] for box in boxes], model.basis, run)
+        shared = faint_signal([block(*box.slices)[0] for box in boxes], model.basis)
         bands, k = model.basis.shape
         faint = rest.given(shared.signal, shared.error) / max(share, 0.5) ** 2 - smooth
         model = replace(model, faint=max(faint, 0.0) / max(bands - k, 1))
