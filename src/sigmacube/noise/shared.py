@@ -38,7 +38,7 @@ __all__ = ["SharedNoise", "gain_left", "shared_noise"]
 # Outside the signal: by how many standard errors, and how much, the variance along u_O must exceed
 # that of the noise; the share of u that must be there. Where other directions stand out a little
 # (signal that neighbours do not know of), it must be so many times what the first of them has.
-SIGNIFICANT, NOTABLE_OUTSIDE, LEAST_OUTSIDE, LEADS = 5.0, 0.25, 0.002, 4.0
+SIGNIFICANT, NOTABLE_OUTSIDE, LEAST_OUTSIDE, LEADS = 5.0, 0.25, 0.005, 4.0
 # Places that share pixels tell as much as so many times fewer; eigenvalues so far beyond sampling
 # stand out; so many are left out of the mean.
 SHARED, BEYOND_SAMPLING, LEADING = 2.25, 1.1, 4
