@@ -26,8 +26,8 @@ ROOT_2PI = math.sqrt(2 * math.pi)
 # next should have been seen; directions that a law can be read off.
 SURE, MAYBE, HARDLY = 0.9, 0.3, 0.02
 FEWEST = 4
-# Strength of directions that are clearly seen.
-CLEAR = 0.3
+# Strength of directions that are clearly seen, and how well it is known what noise they take.
+CLEAR, UNSURE = 0.3, 0.25
 # Bounds of rings of spatial frequency, in units of the highest along an axis.
 RINGS = (0.16, 0.252, 0.357, 0.505, 0.667, 0.798, 0.944)
 
@@ -135,15 +135,16 @@ def faint_signal(patches: list[np.ndarray], basis: np.ndarray) -> Faint:
     pixels = sum(float(part.count.sum()) for part in spectra)
     count, inside = (np.sum([getattr(p, n) for p in spectra], axis=0) for n in ("count", "inside"))
     outside = np.sum([part.outside for part in spectra], axis=0)
-    outside = outside + (bands - k) * (inside / inside.sum(axis=0)).sum(axis=1)
+    taken = (bands - k) * (inside / inside.sum(axis=0)).sum(axis=1)
     alike = float(np.mean([part.alike for part in spectra]))
     weight = count / pixels
     shape = _shape(inside / np.maximum(count, 1)[:, None] - 1, weight)
     power = float(weight @ np.square(shape - 1))
     if power == 0:
         return Faint(0.0, math.sqrt(2 * bands / pixels), alike)
-    error = math.sqrt(2 * (bands - k) / (pixels * power))
-    return Faint(float((shape - 1) @ outside) / pixels / power, error, alike)
+    found, lost = (float((shape - 1) @ part) / pixels / power for part in (outside, taken))
+    error = math.hypot(math.sqrt(2 * (bands - k) / (pixels * power)), UNSURE * lost)
+    return Faint(found + lost, error, alike)
 
 
 def _shape(seen: np.ndarray, weight: np.ndarray) -> np.ndarray:
