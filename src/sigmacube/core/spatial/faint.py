@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 from scipy.fft import dctn
-from scipy.special import ndtr
+from scipy.special import expit, log_ndtr
 
 __all__ = ["Faint", "Unseen", "faint_signal", "unseen"]
 
@@ -21,11 +21,12 @@ WEAKEST = 8
 # The signal, over the least that can be seen, that surely would be; more where strengths keep to
 # the law: directions that are many and close hide some of each other.
 SURELY, EVEN = (1.0, 3.2), 0.15
-ROOT_2PI = math.sqrt(2 * math.pi)
 # How probable it is that strengths go on by their law where they surely would, might, and where the
 # next should have been seen; directions that a law can be read off.
 SURE, MAYBE, HARDLY = 0.9, 0.3, 0.02
 FEWEST = 4
+# Standard errors below zero that are no less probable than more of them.
+NOTHING = 10.0
 # Strength of directions that are clearly seen, and how well it is known what noise they take.
 CLEAR, UNSURE = 0.3, 0.25
 # Bounds of rings of spatial frequency, in units of the highest along an axis.
@@ -61,15 +62,17 @@ class Unseen(NamedTuple):
         >>> round(Unseen(0.0, HARDLY).given(0.4, 0.2), 2)
         0.02
         """
-        mean = max(self.by_law, error)
+        if error <= 0:
+            return 0.0
+        found, mean = max(found, -NOTHING * error), max(self.by_law, error)
         centre = found - error**2 / mean
-        above = ndtr(centre / error)
-        some = math.exp(error**2 / (2 * mean**2) - found / mean) * above / mean
-        none = math.exp(-((found / error) ** 2) / 2) / (error * ROOT_2PI)
-        share = self.chance * some / (self.chance * some + (1 - self.chance) * none)
-        density = math.exp(-((centre / error) ** 2) / 2) / ROOT_2PI
-        drawn = share * max(centre + error * density / max(above, 1e-12), 0.0)
-        return float((drawn + self.by_law) / 2 if self.chance == SURE else drawn)
+        above = float(log_ndtr(centre / error))
+        some = error**2 / (2 * mean**2) - found / mean + above - math.log(mean)
+        none = -((found / error) ** 2) / 2 - math.log(error * math.sqrt(2 * math.pi))
+        share = expit(math.log(self.chance / (1 - self.chance)) + some - none)
+        density = math.exp(-((centre / error) ** 2) / 2 - above) / math.sqrt(2 * math.pi)
+        drawn = float(share) * max(centre + error * density, 0.0)
+        return (drawn + self.by_law) / 2 if self.chance == SURE else drawn
 
 
 def unseen(strengths: np.ndarray, bands: int, least: float, imputed: bool = False) -> Unseen:
@@ -133,6 +136,8 @@ def faint_signal(patches: list[np.ndarray], basis: np.ndarray) -> Faint:
     bands, k = basis.shape
     spectra = [_spectrum(y, basis) for y in patches]
     pixels = sum(float(part.count.sum()) for part in spectra)
+    if bands == k or not pixels:
+        return Faint(0.0, 0.0, 0.0)
     count, inside = (np.sum([getattr(p, n) for p in spectra], axis=0) for n in ("count", "inside"))
     outside = np.sum([part.outside for part in spectra], axis=0)
     taken = (bands - k) * (inside / inside.sum(axis=0)).sum(axis=1)
