@@ -232,27 +232,38 @@ def _per_band(
     return extra
 
 
-def _scalar(value: Any) -> float | None:
+def number_in(attrs: Mapping[str, Any], key: str, default: float | None = None) -> float:
+    """Return an attribute as a number; without a default it must be there.
+
+    Examples
+    --------
+    >>> number_in({"scale_factor": np.array([0.5])}, "scale_factor")
+    0.5
+    """
+    if key not in attrs:
+        if default is not None:
+            return default
+        raise ValueError(f"the attribute {key} is missing. It must be a number.")
     try:
-        return float(np.asarray(value).reshape(-1)[0])
-    except (TypeError, ValueError, IndexError):
-        return None
+        values = {float(value) for value in np.asarray(attrs[key]).reshape(-1)}
+    except (TypeError, ValueError, OverflowError):
+        values = set()
+    if len(values) != 1:
+        raise ValueError(f"the attribute {key} is {attrs[key]!r:.60}. It must be a number.")
+    return values.pop()
 
 
 def _scaling(cube: Variable, metadata: dict[str, Any]) -> dict[str, Any]:
     extra: dict[str, Any] = {}
     for key in ("_FillValue", "missing_value"):
-        nodata = _scalar(cube.attrs[key]) if key in cube.attrs else None
-        if nodata is not None:
-            metadata["nodata"] = nodata
-            extra["nodata"] = nodata
+        if key in cube.attrs:
+            metadata["nodata"] = extra["nodata"] = number_in(cube.attrs, key)
             break
     for key, name, neutral in (("scale_factor", "scale", 1.0), ("add_offset", "offset", 0.0)):
-        value = _scalar(cube.attrs[key]) if key in cube.attrs else None
-        if value is not None:
-            metadata[key] = value
-            if value != neutral:
-                extra[name] = value
+        if key in cube.attrs:
+            metadata[key] = number_in(cube.attrs, key)
+            if metadata[key] != neutral:
+                extra[name] = metadata[key]
     return extra
 
 

@@ -90,8 +90,8 @@ def _variable(path: Path, name: str, array: Any) -> Variable:
     return Variable(name, tuple(array.shape), dtype, load, known, attrs)
 
 
-def _decoded(text: str) -> float | None:
-    """Return a fill value that xarray stored as text: the eight bytes of a double, or a number."""
+def _decoded(text: str) -> float | str:
+    """Return a fill value that xarray stored as the eight bytes of a double; others as they are."""
     try:
         return float(text)
     except ValueError:
@@ -99,4 +99,4 @@ def _decoded(text: str) -> float | None:
     try:
         return float(struct.unpack("<d", base64.standard_b64decode(text))[0])
     except (ValueError, struct.error):
-        return None
+        return text
