@@ -35,11 +35,12 @@ ASKED, LITTLE = 64, 0.2
 
 
 @dataclass(frozen=True, eq=False)
-class Corrected:
-    """A source without the offsets of its lines."""
+class Changed:
+    """A source with other values; which are valid stays."""
 
     source: Source
-    offsets: LineOffsets
+    change: Callable[[np.ndarray, slice, slice], np.ndarray]
+    """Takes the values of a block, its rows and its columns."""
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -47,14 +48,14 @@ class Corrected:
         return self.source.shape
 
     def block(self, rows: slice, cols: slice) -> tuple[np.ndarray, np.ndarray | None]:
-        """Return values without their offsets, and their mask."""
+        """Return changed values, and their mask."""
         values, mask = self.source.block(rows, cols)
-        return self.offsets.removed(values, rows, cols), mask
+        return self.change(values, rows, cols), mask
 
 
 def corrected(source: Source, offsets: LineOffsets | None) -> Source:
     """Return a source without the offsets of its lines; itself where there are none."""
-    return source if offsets is None else Corrected(source, offsets)
+    return source if offsets is None else Changed(source, offsets.removed)
 
 
 def find_line_offsets(
@@ -131,22 +132,6 @@ def find_clipping(source: Source, presence: Presence) -> Clipping | None:
     return Clipping(np.stack([bounds.low, bounds.high]), step) if bounds.any else None
 
 
-@dataclass(frozen=True, eq=False)
-class _More:
-    """A source with something added."""
-
-    source: Source
-    more: Callable[[slice, slice], np.ndarray]
-
-    @property
-    def shape(self) -> tuple[int, int, int]:
-        return self.source.shape
-
-    def block(self, rows: slice, cols: slice) -> tuple[np.ndarray, np.ndarray | None]:
-        values, mask = self.source.block(rows, cols)
-        return values + self.more(rows, cols), mask
-
-
 def first_look(
     source: Source,
     presence: Presence,
@@ -190,10 +175,10 @@ def answered(source: Source, survey: Survey, run: ParallelMap) -> Survey:
     plain = solve(Scene(source, survey))
     assert plain.std is not None
     kept = [
-        (solve(Scene(_More(source, more), survey)).estimate - plain.estimate) / LITTLE
-        for more in (
-            lambda y, x: LITTLE * offsets.on(draw, y, x),
-            partial(_little_noise, survey, (rows, cols)),
+        (solve(Scene(Changed(source, change), survey)).estimate - plain.estimate) / LITTLE
+        for change in (
+            lambda values, y, x: values + LITTLE * offsets.on(draw, y, x),
+            lambda values, y, x: values + _little_noise(survey, (rows, cols), y, x),
         )
     ]
     seen = offsets.answered(offsets.on(draw, rows, cols), kept[0], plain.std, kept[1])
