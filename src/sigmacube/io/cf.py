@@ -15,8 +15,8 @@ import numpy as np
 import xarray as xr
 
 from sigmacube._version import __version__
-from sigmacube.core.windows import Axis
-from sigmacube.error_correlation import ErrorCorrelation, window_sides
+from sigmacube.core.windows import windows_of
+from sigmacube.error_correlation import ErrorCorrelation
 from sigmacube.io import crs
 from sigmacube.io import wavelengths as spectral
 from sigmacube.io.dataarray import labels_of
@@ -276,16 +276,11 @@ def _add_windows(dataset: xr.Dataset, result: DenoisedCube) -> None:
         "units": "1",
     }
     dataset["residual_ratio"] = (dims, result.residual_ratio, about)
-    window = window_sides(result.settings, "window")
-    step = window_sides(result.settings, "step")
-    if window is None or step is None:
-        return
-    for axis, what in enumerate(("row", "col")):
-        size = result.estimate.shape[axis]
-        starts = Axis(size, min(window[axis], size), step[axis]).starts
-        if len(starts) == result.ranks.shape[axis]:
+    axes = windows_of(result.settings, result.estimate.shape) or ()
+    for axis, what, count in zip(axes, ("row", "col"), result.ranks.shape, strict=False):
+        if len(axis) == count:
             about = {"long_name": f"first {what} of the window, from 0", "units": "1"}
-            dataset[f"window_{what}"] = (f"window_{what}", starts.astype(np.int32), about)
+            dataset[f"window_{what}"] = (f"window_{what}", axis.starts.astype(np.int32), about)
 
 
 def _noise(result: DenoisedCube, dims: _Dims) -> xr.Variable:

@@ -21,8 +21,7 @@ import numpy as np
 
 from sigmacube.core.card import Card, size_of, span_of
 from sigmacube.core.whitening import std_of_noise
-from sigmacube.core.windows import Axis, Span
-from sigmacube.error_correlation import window_sides
+from sigmacube.core.windows import Span, nearest_windows
 from sigmacube.io.places import check_plain, guarded, local_path, reading
 
 if TYPE_CHECKING:
@@ -276,13 +275,9 @@ class ResultFile(Card):
         """Return ``ranks`` or ``residual_ratio`` per pixel: that of the window centred nearest."""
         values = np.asarray(getattr(self.about, name), dtype=np.float64)
         values = np.nanmax(values, axis=2) if values.ndim == 3 else values
-        chosen = []
-        for axis, part in enumerate((rows, cols)):
-            size, count = self.shape[axis], values.shape[axis]
-            part = part or slice(0, size)
-            pixels = np.arange(part.start, part.stop, step)
-            centres = self._window_centres(axis, count)
-            chosen.append(np.abs(pixels[:, None] - centres).argmin(axis=1))
+        parts = (rows or slice(0, self.shape[0]), cols or slice(0, self.shape[1]))
+        pixels = [np.arange(part.start, part.stop, step) for part in parts]
+        chosen = nearest_windows(self.about.settings, self.shape, values.shape, pixels)
         return values[np.ix_(*chosen)]
 
     def thinned(self, limit: int) -> tuple[DenoisedCube, int]:
@@ -297,16 +292,6 @@ class ResultFile(Card):
         every = (slice(0, rows), slice(0, cols), slice(0, bands))
         read = {name: self._gather(name, *every, step)[0] for name in self.cubes}
         return self._result(read, self.about.error_model), step
-
-    def _window_centres(self, axis: int, count: int) -> np.ndarray:
-        settings = self.about.settings
-        window, step = window_sides(settings, "window"), window_sides(settings, "step")
-        size = self.shape[axis]
-        if window is not None and step is not None and window[axis] <= size:
-            starts = Axis(size, window[axis], step[axis]).starts
-            if len(starts) == count:
-                return np.asarray(starts + (window[axis] - 1) / 2)
-        return (np.arange(count) + 0.5) * size / count - 0.5
 
     def _known(self, key: Any) -> np.ndarray | None:
         with self._lock:

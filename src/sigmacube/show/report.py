@@ -15,6 +15,7 @@ from sigmacube._version import __version__
 from sigmacube.core.card import size_of
 from sigmacube.core.validity import finite_mean
 from sigmacube.core.whitening import std_of_noise
+from sigmacube.core.windows import window_sides
 from sigmacube.cube import Cube
 from sigmacube.io.atomic import check_output, staged
 from sigmacube.io.cf import REFERENCES
@@ -419,10 +420,9 @@ class _Page:
         assert self.result.std is not None
         relative = np.asarray(self.result.std / std_of_noise(self.result.noise))
         left = np.sqrt(finite_mean(np.square(relative), axis=2))
-        window = self.result.settings.get("window") or [2, 2]
-        window = window if isinstance(window, list | tuple) else [window, window]
+        window = window_sides(self.result.settings, "window") or (2, 2)
         inside = np.zeros(left.shape, dtype=bool)
-        margins = [max(1, int(side) // 2 // self.step) for side in window[:2]]
+        margins = [max(1, side // 2 // self.step) for side in window]
         inside[margins[0] : -margins[0], margins[1] : -margins[1]] = True
         lines = [(f"rank {low}" if low == high else f"rank {low} to {high}", part)
                  for low, high, part in _rank_groups(rank)]  # fmt: skip

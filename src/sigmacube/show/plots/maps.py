@@ -180,7 +180,7 @@ def rank_map(source: Result | np.ndarray, *, ax: Axes | None = None) -> Axes:
     >>> ax.get_title()
     'Rank of the windows'
     """
-    ranks = window_map(source, "ranks", np.nanmax)
+    ranks = window_map(source, "ranks")
     low, high = (int(limit) for limit in (np.nanmin(ranks), np.nanmax(ranks)))
     edges = np.arange(low, high + 2) - 0.5
     colors = mpl.colormaps["cividis"].resampled(len(edges) - 1) if high > low else "cividis"
@@ -215,7 +215,7 @@ def residual_map(source: Result | np.ndarray, *, ax: Axes | None = None) -> Axes
     >>> plots.residual_map(np.array([[1.0, 1.02, 0.99]])).get_title()
     'Residual / noise variance'
     """
-    ratio = window_map(source, "residual_ratio", np.nanmax)
+    ratio = window_map(source, "residual_ratio")
     # Symmetric about 1, and never so narrow that sampling scatter looks like a misfit.
     reach = max(percentile(np.abs(ratio - 1), 99), 0.05)
     ax = draw_map(ratio, ax, cmap="RdBu_r", vmin=1 - reach, vmax=1 + reach)

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from sigmacube.core.validity import finite_mean
+from sigmacube.core.windows import nearest_windows
 from sigmacube.cube import Cube
 
 __all__ = [
@@ -163,20 +164,13 @@ def one_image(
     return values[:, :, band], f", {named}"
 
 
-def window_map(source: Result | np.ndarray, name: str, pool: Any) -> np.ndarray:
+def window_map(source: Result | np.ndarray, name: str) -> np.ndarray:
     """Return a value per pixel (result) or per window (array); windows that cut bands pooled."""
     values = np.asarray(source if isinstance(source, np.ndarray) else getattr(source, name))
     values = values.astype(np.float64)
-    values = pool(values, axis=2) if values.ndim == 3 else values
-    if isinstance(source, np.ndarray):
+    values = np.nanmax(values, axis=2) if values.ndim == 3 else values
+    if isinstance(source, np.ndarray) or "window" not in source.settings:
         return values
-    window, step = (source.settings.get(key) for key in ("window", "step"))
-    if window is None or step is None:
-        return values
-    chosen = []
-    for axis in range(2):
-        side, stride = (int(v if np.ndim(v) == 0 else v[axis]) for v in (window, step))
-        size, count = source.estimate.shape[axis], values.shape[axis]
-        centres = np.minimum(np.arange(count) * stride, size - side) + (side - 1) / 2
-        chosen.append(np.abs(np.arange(size)[:, None] - centres).argmin(axis=1))
-    return values[np.ix_(*chosen)]
+    size = source.estimate.shape
+    pixels = [np.arange(side) for side in size[:2]]
+    return values[np.ix_(*nearest_windows(source.settings, size, values.shape, pixels))]
