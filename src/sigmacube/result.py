@@ -385,7 +385,7 @@ class DenoisedCube(EstimatedCube):
         """
         from sigmacube import io
 
-        wanted = correlation and io.writer_of(Path(path)).states_correlation
+        wanted = correlation and io.writer_of(Path(path)).holds_errors
         stated = self.error_correlation() if wanted else None
         return io.write(self.unlabelled(), path, correlation=stated, **options)
 

@@ -13,6 +13,7 @@ import numpy as np
 from sigmacube.io.atomic import write_netcdf
 from sigmacube.io.error_models import arrays_of, creating, open_errors, pack
 from sigmacube.io.hdf import check_lengths
+from sigmacube.io.places import reason_of
 from sigmacube.io.result_file import ResultFile
 
 if TYPE_CHECKING:
@@ -28,8 +29,8 @@ _CHUNK = 64
 class _Labelled(ABC):
     """What both formats share."""
 
-    keeps_factors = True
-    states_correlation = True
+    holds_errors = True
+    """There is a place for the error model, and for how errors are correlated."""
     is_zarr: bool
 
     def files(self, path: Path, *, uncertainty: bool, rejected: bool) -> list[Path]:
@@ -74,8 +75,7 @@ class _Labelled(ABC):
             errors = open_errors(dataset, about.noise, about.estimate.shape[2])
         except (OSError, KeyError) as error:
             closing.close()
-            reason = " ".join(str(error).split())
-            raise ValueError(f"not readable as {self.name} ({reason}).") from None
+            raise ValueError(f"not readable as {self.name} ({reason_of(error)}).") from None
         except BaseException:
             closing.close()
             raise

@@ -314,65 +314,18 @@ def _pixel_index(v: Variable, first_step: tuple[float, float]) -> bool:
     return first_step == (0.0, 1.0) and "standard_name" not in v.attrs
 
 
-BAND_NAMES = frozenset(
-    {
-        "band",
-        "bands",
-        "wavelength",
-        "wavelengths",
-        "channel",
-        "channels",
-        "spectral",
-        "spectrum",
-        "lambda",
-        "wl",
-        "wvl",
-        "nbands",
-        "n_bands",
-        "wave",
-        "spectral_band",
-        "spectral_bands",
-        "b",
-    }
-)
-ROW_NAMES = frozenset(
-    {
-        "y",
-        "row",
-        "rows",
-        "line",
-        "lines",
-        "lat",
-        "latitude",
-        "downtrack",
-        "down_track",
-        "along_track",
-        "northing",
-        "nrows",
-        "height",
-        "r",
-    }
-)
-COL_NAMES = frozenset(
-    {
-        "x",
-        "col",
-        "cols",
-        "column",
-        "columns",
-        "sample",
-        "samples",
-        "lon",
-        "longitude",
-        "crosstrack",
-        "cross_track",
-        "across_track",
-        "easting",
-        "ncols",
-        "width",
-        "c",
-    }
-)
+BAND_NAMES = frozenset((
+    "band", "bands", "wavelength", "wavelengths", "channel", "channels", "spectral", "spectrum",
+    "lambda", "wl", "wvl", "nbands", "n_bands", "wave", "spectral_band", "spectral_bands", "b",
+))  # fmt: skip
+ROW_NAMES = frozenset((
+    "y", "row", "rows", "line", "lines", "lat", "latitude", "downtrack", "down_track",
+    "along_track", "northing", "nrows", "height", "r",
+))  # fmt: skip
+COL_NAMES = frozenset((
+    "x", "col", "cols", "column", "columns", "sample", "samples", "lon", "longitude", "crosstrack",
+    "cross_track", "across_track", "easting", "ncols", "width", "c",
+))  # fmt: skip
 _LETTERS = {"r": "row", "c": "col", "b": "band"}
 
 

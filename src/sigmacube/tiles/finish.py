@@ -131,7 +131,7 @@ def _write_files(job: Job, path: Path) -> None:
     passing("metadata-before")
     names = dict(zip(finals, temporary, strict=True))
     result = _result(job)
-    stated = {"correlation": result.error_correlation()} if writer.states_correlation else {}
+    stated = {"correlation": result.error_correlation()} if writer.holds_errors else {}
     writer.write(result, names, path, job.run["dtype"], **stated)
     if job.keeps_factors:
         with creating(names[path], zarr=False) as (create, tell):
