@@ -12,6 +12,7 @@ import numpy as np
 from sigmacube.core.card import Card, size_of, span_of, spread_of
 from sigmacube.core.errors import ErrorModel, SpectralCovariance, Weights
 from sigmacube.core.levels import half_width
+from sigmacube.core.validity import check_pixel
 from sigmacube.io.dataarray import labelled, unlabelled_array
 
 if TYPE_CHECKING:
@@ -216,10 +217,7 @@ class EstimatedCube(Card):
         """Return a pixel as it is, or a mask as weights of a mean."""
         rows, cols = self.estimate.shape[:2]
         if np.ndim(row) == 0 and col is not None:
-            if not (0 <= row < rows and 0 <= col < cols):
-                raise ValueError(
-                    f"Invalid pixel ({row}, {col}). The cube has {rows}×{cols} pixels."
-                )
+            check_pixel(int(row), int(col), (rows, cols))
             return int(row), int(col)
         weights = np.asarray(row)
         if weights.shape != (rows, cols) or col is not None:

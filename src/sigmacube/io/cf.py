@@ -41,7 +41,7 @@ _DIMENSIONLESS = ("", "unitless", "dimensionless", "none", "reflectance", "-")
 _PACKING = ("scale_factor", "add_offset", "_FillValue", "missing_value")
 
 
-class _Dims(NamedTuple):
+class Dims(NamedTuple):
     """Names of the dimensions by role, and their order in the dataset."""
 
     row: str
@@ -75,12 +75,12 @@ def from_result(result: DenoisedCube, correlation: ErrorCorrelation | None = Non
     dataset[name] = _cube(result.estimate, dims, _estimate_attributes(result, name))
     good = metadata.get("good_bands")
     good = np.ones(bands) if good is None or len(good) != bands else good
-    about = _flag("bands that the input calls good", "bad good")
+    about = flag_attributes("bands that the input calls good", "bad good")
     dataset["good_wavelengths"] = (dims.band, np.asarray(good, bool).astype(np.int8), about)
     if result.std is not None:
         _add_uncertainty(dataset, result, dims, name, correlation)
     if result.rejected is not None:
-        about = _flag("elements that the robust solver set aside", "kept rejected")
+        about = flag_attributes("elements that the robust solver set aside", "kept rejected")
         dataset["rejected"] = _cube(result.rejected.astype(np.int8), dims, about)
     _add_windows(dataset, result)
     dataset["noise"] = _noise(result, dims)
@@ -94,22 +94,22 @@ def from_result(result: DenoisedCube, correlation: ErrorCorrelation | None = Non
         flags = np.zeros(result.estimate.shape[:2], dtype=np.int8)
         flags[tuple(np.asarray(result.unexplained).T)] = 1
         what = "pixels whose spectrum no window explains: kept, with a larger std"
-        about = _flag(what, "explained unexplained")
+        about = flag_attributes(what, "explained unexplained")
         dataset["unexplained"] = ((dims.row, dims.col), flags, about)
     if metadata.get("fwhm") is not None and len(metadata["fwhm"]) == bands:
         about = {"long_name": "full width at half maximum of the band", "units": "nm"}
         dataset["fwhm"] = (dims.band, np.asarray(metadata["fwhm"], dtype=float), about)
     if "xarray" not in metadata:
-        _add_place(dataset, metadata, dims, name)
+        add_place(dataset, metadata, dims, name)
     return dataset
 
 
-def _flag(what: str, meanings: str) -> dict[str, Any]:
-    """Return the attributes of flags that are 0 or 1."""
+def flag_attributes(what: str, meanings: str) -> dict[str, Any]:
+    """Return the attributes of flags, counted from 0, that mean one word each."""
     return {
         "long_name": what,
         "standard_name": "quality_flag",
-        "flag_values": np.array([0, 1], dtype=np.int8),
+        "flag_values": np.arange(len(meanings.split()), dtype=np.int8),
         "flag_meanings": meanings,
     }
 
@@ -129,13 +129,13 @@ def _name(metadata: Mapping[str, Any]) -> str:
     return name if name[:1].isalpha() else f"cube_{name}"
 
 
-def _dims(metadata: Mapping[str, Any], centres: np.ndarray | None) -> _Dims:
+def _dims(metadata: Mapping[str, Any], centres: np.ndarray | None) -> Dims:
     labels = metadata.get("xarray")
     if labels:
         row, col, band = labels["roles"]
-        return _Dims(row, col, band, tuple(labels["dims"]))
+        return Dims(row, col, band, tuple(labels["dims"]))
     band = band_dimension(centres)
-    return _Dims("y", "x", band, (band, "y", "x"))
+    return Dims("y", "x", band, (band, "y", "x"))
 
 
 def band_dimension(centres: np.ndarray | None) -> str:
@@ -152,30 +152,40 @@ def fill_of(variable: xr.Variable, data: bool) -> Any:
     return np.array(np.nan, variable.dtype)[()] if data and variable.dtype.kind == "f" else None
 
 
-def _cube(values: np.ndarray, dims: _Dims, attrs: Mapping[str, Any]) -> xr.Variable:
+def _cube(values: np.ndarray, dims: Dims, attrs: Mapping[str, Any]) -> xr.Variable:
     return xr.Variable((dims.row, dims.col, dims.band), values, dict(attrs)).transpose(*dims.order)
 
 
-def _units(metadata: Mapping[str, Any]) -> str | None:
+def units_of(metadata: Mapping[str, Any]) -> str | None:
+    """Return the units as CF has them; None where they are not known."""
     units = metadata.get("units")
     if units is None:
         return None
     return "1" if str(units).strip().lower() in _DIMENSIONLESS else str(units)
 
 
-def _global_attributes(result: DenoisedCube, dims: _Dims, name: str) -> dict[str, Any]:
-    metadata = result.metadata
-    version = str(result.settings.get("version", __version__))
+def file_attributes(
+    metadata: Mapping[str, Any], title: str, made: str, version: str = __version__
+) -> dict[str, Any]:
+    """Return what CF asks of every file: its title, what it was made from, and how."""
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     source = metadata.get("source")
-    attrs: dict[str, Any] = {
+    return {
         "Conventions": "CF-1.11",
-        "title": str(metadata.get("title", "Denoised hyperspectral cube with standard deviation")),
+        "title": title,
         "institution": str(metadata.get("institution", "not stated")),
         "source": f"sigmacube {version}" + (f", from {source}" if source else ""),
-        "history": f"{now} sigmacube {version} denoise",
+        "history": f"{now} sigmacube {version} {made}",
         "references": REFERENCES,
         "sigmacube_version": version,
+    }
+
+
+def _global_attributes(result: DenoisedCube, dims: Dims, name: str) -> dict[str, Any]:
+    metadata = result.metadata
+    title = str(metadata.get("title", "Denoised hyperspectral cube with standard deviation"))
+    version = str(result.settings.get("version", __version__))
+    attrs = file_attributes(metadata, title, "denoise", version) | {
         "sigmacube_settings": to_json(result.settings),
         "sigmacube_metadata": to_json(metadata),
         "sigmacube_variable": name,
@@ -197,7 +207,7 @@ def _estimate_attributes(result: DenoisedCube, name: str) -> dict[str, Any]:
     attrs.setdefault("long_name", str(metadata.get("long_name", f"denoised {name}")))
     if metadata.get("standard_name"):
         attrs.setdefault("standard_name", str(metadata["standard_name"]))
-    units = _units(metadata)
+    units = units_of(metadata)
     if units is not None:
         attrs["units"] = units
     attached = ["good_wavelengths"]
@@ -215,7 +225,7 @@ def _estimate_attributes(result: DenoisedCube, name: str) -> dict[str, Any]:
 def _add_uncertainty(
     dataset: xr.Dataset,
     result: DenoisedCube,
-    dims: _Dims,
+    dims: Dims,
     name: str,
     correlation: ErrorCorrelation | None,
 ) -> None:
@@ -225,7 +235,7 @@ def _add_uncertainty(
         "standard_error_multiplier": 1,
         "pdf_shape": "gaussian",
     }
-    units = _units(result.metadata)
+    units = units_of(result.metadata)
     if units is not None:
         attrs["units"] = units
     estimate = dataset[name].attrs
@@ -237,7 +247,7 @@ def _add_uncertainty(
 
 
 def _add_correlation(
-    dataset: xr.Dataset, correlation: ErrorCorrelation, dims: _Dims
+    dataset: xr.Dataset, correlation: ErrorCorrelation, dims: Dims
 ) -> dict[str, Any]:
     """Add one correlation matrix per axis; return the attributes that point at them."""
     matrices = {dims.band: correlation.bands}
@@ -283,9 +293,9 @@ def _add_windows(dataset: xr.Dataset, result: DenoisedCube) -> None:
             dataset[f"window_{what}"] = (f"window_{what}", axis.starts.astype(np.int32), about)
 
 
-def _noise(result: DenoisedCube, dims: _Dims) -> xr.Variable:
+def _noise(result: DenoisedCube, dims: Dims) -> xr.Variable:
     level = np.asarray(result.noise, dtype=float)
-    units = _units(result.metadata)
+    units = units_of(result.metadata)
     if level.ndim == 2:
         attrs = {"long_name": "noise covariance between bands"}
         if units is not None:
@@ -297,7 +307,7 @@ def _noise(result: DenoisedCube, dims: _Dims) -> xr.Variable:
     return xr.Variable((dims.band,) if level.ndim else (), level, attrs)
 
 
-def _coordinates(result: DenoisedCube, dims: _Dims) -> dict[str, Any]:
+def _coordinates(result: DenoisedCube, dims: Dims) -> dict[str, Any]:
     labels = result.metadata.get("xarray")
     if labels:
         return dict(labels["coords"].coords)
@@ -316,7 +326,7 @@ def _coordinates(result: DenoisedCube, dims: _Dims) -> dict[str, Any]:
     return coords
 
 
-def _add_place(dataset: xr.Dataset, metadata: Mapping[str, Any], dims: _Dims, name: str) -> None:
+def add_place(dataset: xr.Dataset, metadata: Mapping[str, Any], dims: Dims, name: str) -> None:
     """Add x and y, the grid mapping, and the location of pixels that lie on no map."""
     wkt, transform = metadata.get("crs_wkt"), metadata.get("transform")
     rows, cols = (dataset.sizes[dim] for dim in (dims.row, dims.col))
@@ -338,7 +348,7 @@ def _add_place(dataset: xr.Dataset, metadata: Mapping[str, Any], dims: _Dims, na
     _add_location(dataset, metadata.get("location") or {}, dims)
 
 
-def _add_turned(dataset: xr.Dataset, transform: Sequence[float], dims: _Dims, wkt: str) -> None:
+def _add_turned(dataset: xr.Dataset, transform: Sequence[float], dims: Dims, wkt: str) -> None:
     """Add where pixels lie on a map whose rows do not run east."""
     a, b, c, d, e, f = transform
     row, col = np.mgrid[: dataset.sizes[dims.row], : dataset.sizes[dims.col]] + 0.5
@@ -359,7 +369,7 @@ def _axis_attributes(is_x: bool, geographic: bool, known: bool) -> dict[str, str
     return {"standard_name": name, "units": unit, "axis": "X" if is_x else "Y"}
 
 
-def _add_location(dataset: xr.Dataset, location: Mapping[str, Any], dims: _Dims) -> None:
+def _add_location(dataset: xr.Dataset, location: Mapping[str, Any], dims: Dims) -> None:
     size = (dataset.sizes[dims.row], dataset.sizes[dims.col])
     names = {"lat": ("latitude", "degrees_north"), "lon": ("longitude", "degrees_east")}
     for key, values in location.items():

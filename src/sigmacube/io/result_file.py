@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sigmacube.core.card import Card, size_of, span_of
+from sigmacube.core.validity import check_pixel
 from sigmacube.core.whitening import std_of_noise
 from sigmacube.core.windows import Span, nearest_windows
 from sigmacube.io.places import check_plain, guarded, local_path, reading
@@ -148,10 +149,8 @@ class ResultFile(Card):
 
     def spectrum(self, name: str, row: int, col: int) -> np.ndarray:
         """Return the (bands,) values of one pixel."""
-        rows, cols, bands = self.shape
-        if not (0 <= row < rows and 0 <= col < cols):
-            raise ValueError(f"Invalid pixel ({row}, {col}). The result has {rows}×{cols} pixels.")
-        return self._load(name, slice(row, row + 1), slice(col, col + 1), slice(0, bands))[0, 0]
+        check_pixel(row, col, self.shape, "result")
+        return self.block(name, slice(row, row + 1), slice(col, col + 1))[0, 0]
 
     def block(self, name: str, rows: slice, cols: slice) -> np.ndarray:
         """Return the (row, col, band) values of a block."""
