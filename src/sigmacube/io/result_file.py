@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sigmacube.core.card import Card, size_of, span_of
+from sigmacube.core.parallel import strips
 from sigmacube.core.validity import check_pixel
 from sigmacube.core.whitening import std_of_noise
 from sigmacube.core.windows import Span, nearest_windows
@@ -201,11 +202,10 @@ class ResultFile(Card):
         with reading(self.name):
             return self.known_errors().bytes_in_memory() + 24.0 * rows * cols * bands
 
-    def strips(self) -> Iterator[slice]:
-        """Yield rows that are looked at together."""
+    def strips(self) -> list[slice]:
+        """Return rows that are looked at together, strip by strip."""
         height = max(1, _STREAMED // (self.shape[1] * self.shape[2]))
-        for start in range(0, self.shape[0], height):
-            yield slice(start, min(start + height, self.shape[0]))
+        return strips(0, self.shape[0], height)
 
     @cached_property
     def filled_bands(self) -> np.ndarray:

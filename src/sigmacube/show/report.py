@@ -94,9 +94,10 @@ def write_report(
             f"{out}: a report cannot have the suffix {out.suffix!r}. It must be .html."
         )
     check_output([out], overwrite=overwrite)
-    achieved = _coverage(calibration)
+    check = _read(calibration) if isinstance(calibration, str | Path) else calibration
+    achieved = _coverage(check)
     with open_result(result) as source:
-        _check_scene(calibration, source)
+        _check_scene(check, source)
         before = None if observed is None else open_observed(observed, source)
         if before is None and isinstance(result, str | Path):
             before = find_observed(result, source)
@@ -106,16 +107,19 @@ def write_report(
     return out
 
 
+def _read(path: str | Path) -> Any:
+    """Return what a JSON file holds."""
+    check_plain(Path(path))
+    try:
+        return json.loads(Path(path).read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path}: no JSON ({error}).") from None
+
+
 def _coverage(given: Any) -> dict[float, float] | None:
     """Return achieved coverage by nominal level, from any of the accepted forms."""
     if given is None:
         return None
-    if isinstance(given, str | Path):
-        check_plain(Path(given))
-        try:
-            given = json.loads(Path(given).read_text(encoding="utf-8"))
-        except (ValueError, RecursionError) as error:
-            raise ValueError(f"{given}: no JSON ({error}).") from None
     if isinstance(given, Mapping):
         given = given.get("coverage", given)
     given = getattr(given, "coverage", given)
@@ -133,8 +137,6 @@ def _coverage(given: Any) -> dict[float, float] | None:
 
 def _check_scene(given: Any, source: ResultFile) -> None:
     """Refuse the check of another scene, where both say which one it was."""
-    if isinstance(given, str | Path):
-        given = json.loads(Path(given).read_text(encoding="utf-8"))
     theirs = given.get("scene") if isinstance(given, Mapping) else getattr(given, "scene", None)
     ours = source.about.settings.get("scene")
     if theirs and ours and theirs != ours:

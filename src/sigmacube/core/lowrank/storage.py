@@ -19,6 +19,7 @@ import numpy as np
 from sigmacube.core.errors_in_units import mean_gap_factor
 from sigmacube.core.lowrank.errors import LowRankErrors, WindowErrors
 from sigmacube.core.lowrank.factors import Factors
+from sigmacube.core.parallel import strips
 from sigmacube.core.stored import ArraySpec, ModelArrays
 from sigmacube.core.whitening import Noise
 from sigmacube.core.windows import Axis, Span, WindowGrid
@@ -282,9 +283,8 @@ class StoredFactors:
             return None
         rows, cols, _ = self.grid.cube_shape
         height = max(1, STREAMED // (cols * self.n_bands))
-        strips = (self._floats("inflation", (slice(top, min(top + height, rows)),))
-                  for top in range(0, rows, height))  # fmt: skip
-        return mean_gap_factor(strip for strip in strips if strip is not None)
+        found = (self._floats("inflation", (part,)) for part in strips(0, rows, height))
+        return mean_gap_factor(strip for strip in found if strip is not None)
 
     def _unpacked(
         self, grid: WindowGrid, rows: slice, cols: slice

@@ -15,6 +15,7 @@ __all__ = [
     "opened",
     "std_of",
     "wavelengths_of",
+    "band_axis",
     "good_bands_of",
     "plain",
     "quantity",
@@ -81,6 +82,19 @@ def wavelengths_of(source: object) -> np.ndarray | None:
     """Return the band centres in nm, where the source states them."""
     found = getattr(source, "wavelengths", None)
     return None if found is None else np.asarray(found, dtype=np.float64)
+
+
+def band_axis(wavelengths: np.ndarray | None, bands: int) -> tuple[np.ndarray, str]:
+    """Return where bands lie along the axis of a spectrum, and the label of that axis.
+
+    Examples
+    --------
+    >>> band_axis(None, 3), band_axis(np.array([450, 550]), 2)[1]
+    ((array([0., 1., 2.]), 'band'), 'wavelength (nm)')
+    """
+    if wavelengths is None:
+        return np.arange(bands, dtype=np.float64), "band"
+    return np.asarray(wavelengths, dtype=np.float64), "wavelength (nm)"
 
 
 def good_bands_of(source: object) -> np.ndarray | None:
