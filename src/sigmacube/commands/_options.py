@@ -141,6 +141,17 @@ class PriorOption(click.Choice):
         return None if found == "none" else found
 
 
+def together(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Return what adds several options to a command, in their order."""
+
+    def add(function: Any) -> Any:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return add
+
+
 def _setting(one: Field[Any]) -> Any:
     """Return the option of a setting."""
     about = one.metadata["about"] + (" With --prior none." if one.metadata["prior"] is None else "")
@@ -157,16 +168,16 @@ def _setting(one: Field[Any]) -> Any:
     return click.option(f"--{one.name.replace('_', '-')}", one.name, **told)
 
 
-def solving_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the noise and all settings of a run to a command."""
-    for one in reversed(fields(Settings)):
-        function = _setting(one)(function)
-    return click.option(
+#: The noise and all settings of a run.
+solving_options = together(
+    click.option(
         "--noise",
         type=NoiseOption(),
         help="Standard deviation, an estimator's name, or a file (.npy, .txt): one value per band, "
         "a covariance, or an instrument's noise (wavelength a b c).  [default: estimated]",
-    )(function)
+    ),
+    *map(_setting, fields(Settings)),
+)
 
 
 def solving(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -175,7 +186,7 @@ def solving(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 #: The options of `sigmacube.read`, declared once for all commands that read a cube.
-_READING = (
+reading_options = together(
     click.option("--bands", metavar="LIST", help="Bands to use: 0:50,60 or 450nm:900nm."),
     click.option(
         "--scale",
@@ -219,13 +230,6 @@ _READING = (
     ),
     click.option("--white", type=PATH, help="White frame of a camera: values become reflectance."),
 )
-
-
-def reading_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options of `sigmacube.read` to a command."""
-    for option in reversed(_READING):
-        function = option(function)
-    return function
 
 
 ortho_option = click.option(
@@ -273,17 +277,23 @@ def given_noise(noise: Any, bands: int) -> Any:
     return noise if values is None else values
 
 
+def image_in(path: Path, **options: Any) -> np.ndarray:
+    """Return the values of an image or a .npy file that goes with a cube: a mask, labels."""
+    import numpy as np
+
+    from sigmacube.io.npy import read_array
+
+    if not path.exists():
+        raise FileNotFoundError(f"{path}: no such file.")
+    is_plain = path.suffix.lower() == ".npy"
+    return read_array(path) if is_plain else np.asarray(read(path, **options).values)
+
+
 def given_mask(path: Path | None, cube: Cube | Source) -> np.ndarray | None:
     """Return the user's mask as (row, col, 1 or band)."""
     if path is None:
         return None
-    import numpy as np
-
-    from sigmacube import io
-    from sigmacube.io.npy import read_array
-
-    is_plain = path.suffix.lower() == ".npy"
-    values = read_array(path) if is_plain else np.asarray(io.read(path).values)
+    values = image_in(path)
     values = values[:, :, None] if values.ndim == 2 else values
     rows, cols, bands = cube.shape
     if values.shape not in ((rows, cols, 1), (rows, cols, bands)):
@@ -291,4 +301,4 @@ def given_mask(path: Path | None, cube: Cube | Source) -> np.ndarray | None:
             f"{path}: mask of shape {values.shape}. It must be ({rows}, {cols}) or "
             f"({rows}, {cols}, {bands}), as the cube."
         )
-    return np.asarray(values != 0)
+    return values != 0
