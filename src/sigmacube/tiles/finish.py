@@ -149,8 +149,6 @@ def _result(job: Job) -> DenoisedCube:
 
     source, survey = job.source, job.survey
     cubes = {what: da.from_zarr(array).transpose(1, 2, 0) for what, array in job.arrays.items()}
-    filled = np.zeros(survey.shape[2], dtype=bool)
-    filled[survey.bands] = True
     maps = window_maps(job, job.finished(check=False).values())
     return DenoisedCube(
         estimate=cubes["estimate"],
@@ -165,7 +163,7 @@ def _result(job: Job) -> DenoisedCube:
         wavelengths=source.wavelengths,
         metadata=dict(source.metadata),
         settings=survey.record(),
-        filled_bands=filled,
+        filled_bands=np.isin(np.arange(survey.shape[2]), survey.bands),
     )
 
 
