@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from sigmacube.commands._options import given_mask, given_noise, reading, together
+from sigmacube.commands._options import Parsed, given_mask, given_noise, reading, together
 from sigmacube.io.places import address_of
 
 if TYPE_CHECKING:
@@ -19,29 +19,23 @@ if TYPE_CHECKING:
 CUBES = 8
 
 
-class _Parsed(click.ParamType):
-    """A text that a function of `sigmacube.tiles` checks and understands."""
+def _tile(value: Any) -> tuple[int, int]:
+    from sigmacube.tiles.plan import parse_tile
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    return parse_tile(value)
 
-    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
-        """Return the text, if it can be understood."""
-        from sigmacube.tiles import plan as tiles
 
-        check = tiles.parse_tile if self.name == "rows x cols" else tiles.parse_memory
-        try:
-            check(value)
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
-        return value
+def _memory(value: Any) -> float:
+    from sigmacube.tiles.plan import parse_memory
+
+    return parse_memory(value)
 
 
 #: How much is in memory at a time.
 size_options = together(
-    click.option("--tile", type=_Parsed("rows x cols"), metavar="ROWSxCOLS",
+    click.option("--tile", type=Parsed("rows x cols", _tile), metavar="ROWSxCOLS",
                  help="Work tile by tile, of this size in pixels."),
-    click.option("--memory", type=_Parsed("memory"), metavar="SIZE",
+    click.option("--memory", type=Parsed("memory", _memory), metavar="SIZE",
                  help="Work tile by tile, within this memory for all workers, such as 2GB."),
 )  # fmt: skip
 #: What makes `denoise` work tile by tile.

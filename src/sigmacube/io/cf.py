@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -387,106 +386,72 @@ def _add_location(dataset: xr.Dataset, location: Mapping[str, Any], dims: Dims) 
             dataset[key] = (("ortho_y", "ortho_x"), values, about)
 
 
-@dataclass(frozen=True, eq=False)
-class Header:
-    """What a dataset of `from_result` holds beside its cubes."""
-
-    name: str
-    """Of the estimate."""
-    axes: tuple[str, ...]
-    """Dimensions of (row, col, band)."""
-    noise: float | np.ndarray
-    wavelengths: np.ndarray | None
-    metadata: dict[str, Any]
-    settings: dict[str, Any]
+def axes_of(dataset: xr.Dataset) -> tuple[str, str, str]:
+    """Return the dimensions (row, col, band) of a dataset of `from_result`."""
+    row, col, band = str(dataset.attrs["sigmacube_axes"]).split()
+    return row, col, band
 
 
-def read_header(dataset: xr.Dataset) -> Header:
-    """Return what a dataset of `from_result` holds beside its cubes."""
+def read_cube(
+    dataset: xr.Dataset, key: str, rows: slice, cols: slice, bands: slice = slice(None)
+) -> np.ndarray:
+    """Return a block of a cube of a dataset as (row, col, band)."""
+    found, axes = dataset[key], axes_of(dataset)
+    # Values first: a transposed array that is not read yet is read element by element.
+    values = found[dict(zip(axes, (rows, cols, bands), strict=True))].values
+    return np.ascontiguousarray(values.transpose([found.dims.index(dim) for dim in axes]))
+
+
+def to_result(dataset: xr.Dataset) -> DenoisedCube:
+    """Return the result that a dataset of `from_result` holds, with one pixel of its cubes."""
+    from sigmacube.result import DenoisedCube
+
     name = dataset.attrs.get("sigmacube_variable")
     if name not in dataset or "sigmacube_axes" not in dataset.attrs:
         raise ValueError(
             "no result of sigmacube: the attributes sigmacube_variable and sigmacube_axes are "
             "missing. It must have been written by 'sigmacube denoise' or DenoisedCube.save."
         )
-    axes = tuple(str(dataset.attrs["sigmacube_axes"]).split())
-    metadata = from_json(str(dataset.attrs["sigmacube_metadata"]))
-    if "sigmacube_labels" in dataset.attrs:
-        metadata["xarray"] = labels_of(dataset[name], axes)
-    location = {
-        key: dataset[key].values
-        for key in ("lat", "lon", "elev", "glt_x", "glt_y")
-        if key in dataset.variables and "xarray" not in metadata
-    }
-    metadata |= {"location": location} if location else {}
-    level = dataset["noise"].values
-    return Header(
-        str(name),
-        axes,
-        float(level) if level.ndim == 0 else level,
-        _stored_wavelengths(dataset, axes[2]),
-        metadata,
-        from_json(str(dataset.attrs["sigmacube_settings"])),
-    )
-
-
-def read_cube(
-    dataset: xr.Dataset,
-    header: Header,
-    key: str,
-    rows: slice,
-    cols: slice,
-    bands: slice = slice(None),
-) -> np.ndarray:
-    """Return a block of a cube of a dataset as (row, col, band)."""
-    found = dataset[key]
-    # Values first: a transposed array that is not read yet is read element by element.
-    values = found[dict(zip(header.axes, (rows, cols, bands), strict=True))].values
-    return np.ascontiguousarray(values.transpose([found.dims.index(dim) for dim in header.axes]))
-
-
-def to_result(dataset: xr.Dataset, header: Header, pixels: slice = slice(None)) -> DenoisedCube:
-    """Return the result that a dataset of `from_result` holds, without its error model.
-
-    Parameters
-    ----------
-    dataset, header
-        The dataset, and what `read_header` gives for it.
-    pixels
-        Rows and columns of the cubes that are read.
-    """
-    from sigmacube.result import DenoisedCube
-
-    cubes = {
-        key: read_cube(dataset, header, name, pixels, pixels)
-        for key, name in cube_names(header.name).items()
-        if name in dataset
-    }
+    one = slice(0, 1)
+    cubes = {key: read_cube(dataset, name, one, one) for key, name in cubes_in(dataset).items()}
+    level, odd = dataset["noise"].values, _optional(dataset, "unexplained")
     return DenoisedCube(
         estimate=cubes["estimate"],
         std=cubes.get("std"),
         ranks=dataset["rank"].values,
-        noise=header.noise,
+        noise=float(level) if level.ndim == 0 else level,
         residual_ratio=dataset["residual_ratio"].values,
         noise_power=_optional(dataset, "noise_power"),
         noise_scale=_optional(dataset, "noise_scale"),
         rejected=cubes["rejected"].astype(bool) if "rejected" in cubes else None,
-        unexplained=np.argwhere(dataset["unexplained"].values)
-        if "unexplained" in dataset
-        else None,
-        wavelengths=header.wavelengths,
-        metadata=header.metadata,
-        settings=header.settings,
+        unexplained=None if odd is None else np.argwhere(odd),
+        wavelengths=_stored_wavelengths(dataset, axes_of(dataset)[2]),
+        metadata=_stored_metadata(dataset, str(name)),
+        settings=from_json(str(dataset.attrs["sigmacube_settings"])),
     )
+
+
+def _stored_metadata(dataset: xr.Dataset, name: str) -> dict[str, Any]:
+    metadata = from_json(str(dataset.attrs["sigmacube_metadata"]))
+    if "sigmacube_labels" in dataset.attrs:
+        return metadata | {"xarray": labels_of(dataset[name], axes_of(dataset))}
+    location = {
+        key: dataset[key].values
+        for key in ("lat", "lon", "elev", "glt_x", "glt_y")
+        if key in dataset.variables
+    }
+    return metadata | ({"location": location} if location else {})
 
 
 def _optional(dataset: xr.Dataset, name: str) -> np.ndarray | None:
     return dataset[name].values if name in dataset else None
 
 
-def cube_names(name: str) -> dict[str, str]:
-    """Return the names of the cubes in a dataset whose estimate is called ``name``."""
-    return {"estimate": name, "std": f"{name}_uncertainty", "rejected": "rejected"}
+def cubes_in(dataset: xr.Dataset) -> dict[str, str]:
+    """Return the names of the cubes in a dataset of `from_result`, by what they hold."""
+    name = str(dataset.attrs["sigmacube_variable"])
+    known = {"estimate": name, "std": f"{name}_uncertainty", "rejected": "rejected"}
+    return {what: found for what, found in known.items() if found in dataset}
 
 
 def _stored_wavelengths(dataset: xr.Dataset, band: str) -> np.ndarray | None:

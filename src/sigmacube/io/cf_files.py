@@ -70,8 +70,7 @@ class _Labelled(ABC):
         closing = ExitStack()
         try:
             dataset = closing.enter_context(self.get(path))
-            header = cf.read_header(dataset)
-            about = cf.to_result(dataset, header, slice(0, 1))
+            about = cf.to_result(dataset)
             errors = open_errors(dataset, about.noise, about.estimate.shape[2])
         except (OSError, KeyError) as error:
             closing.close()
@@ -79,21 +78,21 @@ class _Labelled(ABC):
         except BaseException:
             closing.close()
             raise
-        names = {k: v for k, v in cf.cube_names(header.name).items() if v in dataset}
+        names, axes = cf.cubes_in(dataset), cf.axes_of(dataset)
 
         def load(key: str, rows: slice, cols: slice, bands: slice) -> np.ndarray:
-            return cf.read_cube(dataset, header, names[key], rows, cols, bands)
+            return cf.read_cube(dataset, names[key], rows, cols, bands)
 
         def correlation(axis: int, part: slice) -> np.ndarray:
-            dim = header.axes[axis]
+            dim = axes[axis]
             stored = dataset[f"err_corr_{dim}"][{dim: part, f"{dim}_2": part}]
             return np.asarray(stored.values)
 
-        stated = all(f"err_corr_{axis}" in dataset for axis in header.axes[:2])
-        rows, cols, bands = (dataset.sizes[axis] for axis in header.axes)
+        stated = all(f"err_corr_{axis}" in dataset for axis in axes[:2])
+        rows, cols, bands = (dataset.sizes[axis] for axis in axes)
         return ResultFile(
             path.name, about, tuple(names), (rows, cols, bands),
-            _stored_chunks(dataset[header.name], header.axes), load,
+            _stored_chunks(dataset[names["estimate"]], axes), load,
             correlation=correlation if stated else None, errors=errors, closing=closing,
         )  # fmt: skip
 

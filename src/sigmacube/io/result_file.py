@@ -37,7 +37,8 @@ _CACHE_BYTES = 256_000_000
 #: Elements that are looked at together.
 _STREAMED = 4_000_000
 
-Progress = Callable[[np.ndarray], bool]
+Watch = Callable[[np.ndarray], bool]
+"""Takes a picture as it grows; the reading stops where it returns False."""
 Load = Callable[[str, slice, slice, slice], np.ndarray]
 
 
@@ -224,7 +225,7 @@ class ResultFile(Card):
         rows: slice | None = None,
         cols: slice | None = None,
         step: int = 1,
-        progress: Progress | None = None,
+        progress: Watch | None = None,
     ) -> np.ndarray:
         """Return one band of a part of the scene, every ``step``-th pixel of it.
 
@@ -311,7 +312,7 @@ class ResultFile(Card):
         cols: slice,
         bands: slice,
         step: int,
-        progress: Progress | None = None,
+        progress: Watch | None = None,
     ) -> tuple[np.ndarray, bool]:
         """Return every step-th pixel of a part, read by tiles, and whether it is whole."""
         at = [np.arange(part.start, part.stop, step) for part in (rows, cols)]
