@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 # PROJ method -> CF grid_mapping_name and the CF names of its parameters.
@@ -69,6 +69,20 @@ def from_gdal(numbers: Iterable[Any]) -> list[float]:
     """
     c, a, b, f, d, e = (float(number) for number in numbers)
     return [a, b, c, d, e, f]
+
+
+def from_grid_mapping(attrs: Mapping[str, Any]) -> tuple[str | None, list[float] | None]:
+    """Return (WKT, affine a b c d e f) from the attributes of a CF grid mapping, as far as known.
+
+    Examples
+    --------
+    >>> from_grid_mapping({"GeoTransform": "600000 30 0 5800000 0 -30"})
+    (None, [30.0, 0.0, 600000.0, 0.0, -30.0, 5800000.0])
+    """
+    wkt = attrs.get("crs_wkt") or attrs.get("spatial_ref")
+    numbers = str(attrs.get("GeoTransform", "")).split()
+    transform = from_gdal(numbers) if len(numbers) == 6 else None
+    return (wkt if isinstance(wkt, str) else None), transform
 
 
 def same_transform(one: Sequence[float] | None, other: Sequence[float] | None) -> bool:

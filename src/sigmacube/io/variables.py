@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from sigmacube.io import wavelengths as spectral
-from sigmacube.io.crs import from_gdal
+from sigmacube.io.crs import from_grid_mapping
 from sigmacube.io.metadata import from_json, merged
 from sigmacube.io.source import Source
 
@@ -277,13 +277,9 @@ def _place(
     """Add the coordinate system and the transform: from the grid mapping, else from x and y."""
     by_name = {v.base: v for v in variables}
     mapping = by_name.get(str(cube.attrs.get("grid_mapping", "")).lower())
-    if mapping is not None:
-        wkt = mapping.attrs.get("crs_wkt") or mapping.attrs.get("spatial_ref")
-        if isinstance(wkt, str):
-            metadata["crs_wkt"] = wkt
-        numbers = str(mapping.attrs.get("GeoTransform", "")).split()
-        if len(numbers) == 6:
-            metadata["transform"] = from_gdal(numbers)
+    wkt, transform = from_grid_mapping({} if mapping is None else mapping.attrs)
+    metadata |= {} if wkt is None else {"crs_wkt": wkt}
+    metadata |= {} if transform is None else {"transform": transform}
     if "transform" in metadata or len(cube.dims) != 3:
         return
     row, col = (by_name.get((cube.dims[axis] or "").lower()) for axis in order[:2])

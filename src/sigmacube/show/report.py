@@ -19,7 +19,7 @@ from sigmacube.core.windows import window_sides
 from sigmacube.cube import Cube
 from sigmacube.io.atomic import check_output, staged
 from sigmacube.io.cf import REFERENCES
-from sigmacube.io.observed import block_of, find_observed, open_observed, picture_of
+from sigmacube.io.observed import block_of, observed_for, picture_of
 from sigmacube.io.places import check_plain
 from sigmacube.io.result_file import ResultFile, open_result
 from sigmacube.io.source import Source
@@ -98,9 +98,7 @@ def write_report(
     achieved = _coverage(check)
     with open_result(result) as source:
         _check_scene(check, source)
-        before = None if observed is None else open_observed(observed, source)
-        if before is None and isinstance(result, str | Path):
-            before = find_observed(result, source)
+        before = observed_for(observed, result, source)
         page = _Page(source, before, achieved).html()
     with staged([out], overwrite=overwrite) as (temporary,):
         temporary.write_text(page, encoding="utf-8")

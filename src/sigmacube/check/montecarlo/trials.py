@@ -24,6 +24,7 @@ from sigmacube.check.montecarlo.result import replaced
 from sigmacube.core.parallel import parallel
 from sigmacube.core.progress import Progress
 from sigmacube.cube import Cube
+from sigmacube.io.metadata import plain
 from sigmacube.pipeline import as_cube, denoise_cube
 from sigmacube.settings import Settings
 from sigmacube.synthetic import add_noise
@@ -175,7 +176,7 @@ class Trials:
             "impulses": self.impulses,
             "seed": str(self.entropy),
             "sigma": self.sigma,
-            "options": _plain(self.options or {}),
+            "options": {key: _told(value) for key, value in (self.options or {}).items()},
             "version": __version__,
         }
 
@@ -222,16 +223,10 @@ def _digest(*arrays: Any) -> str:
     return digest.hexdigest()[:16]
 
 
-def _plain(value: Any) -> Any:
-    """Return options as JSON can hold them; arrays by their digest, functions by their name."""
-    if isinstance(value, Mapping):
-        return {str(k): _plain(v) for k, v in sorted(value.items())}
-    if isinstance(value, list | tuple):
-        return [_plain(v) for v in value]
+def _told(value: Any) -> Any:
+    """Return an option as JSON can hold it: an array by its digest, a function by its name."""
     if isinstance(value, np.ndarray):
         return _digest(value)
-    if isinstance(value, np.generic):
-        return value.item()
-    if value is None or isinstance(value, bool | int | float | str):
-        return value
-    return getattr(value, "__qualname__", type(value).__qualname__)
+    if callable(value):
+        return getattr(value, "__qualname__", type(value).__qualname__)
+    return plain(value)
