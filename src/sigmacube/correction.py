@@ -16,7 +16,6 @@ from sigmacube.noise.clipping import find_bounds
 from sigmacube.noise.gaps import stands_out
 from sigmacube.noise.line_offsets import (
     FEWEST,
-    Block,
     LineOffsets,
     find_offsets,
     median_steps,
@@ -88,18 +87,12 @@ def find_line_offsets(
             partial(smooth_directions, sample, (1,)),
             partial(profiles, block, shape, height),
         )
-        steps = partial(_steps, block, shape, height)
+        steps = partial(median_steps, block, shape, height=height)
         offsets = find_offsets(means, (signal[0], signal[1]), steps)
         if offsets is None:
             return None
         lines = offsets.in_units(std, bands, source.shape[2])
     return lines
-
-
-def _steps(
-    block: Block, shape: tuple[int, int, int], height: int, axis: int, directions: np.ndarray
-) -> np.ndarray:
-    return median_steps(block, shape, axis, directions, height)
 
 
 @dataclass(frozen=True, eq=False)

@@ -146,9 +146,16 @@ def band_dimension(centres: np.ndarray | None) -> str:
     return "wavelength" if steps.size and abs(np.sign(steps).sum()) == steps.size else "band"
 
 
-def fill_of(variable: xr.Variable, data: bool) -> Any:
-    """Return the fill value of a variable: NaN for data that are floats, none for all else."""
-    return np.array(np.nan, variable.dtype)[()] if data and variable.dtype.kind == "f" else None
+def encoding_of(made: xr.Dataset) -> dict[str, dict[str, Any]]:
+    """Return the fill value of every variable: NaN for data that are floats, none for all else."""
+    return {
+        str(key): {
+            "_FillValue": np.array(np.nan, variable.dtype)[()]
+            if key in made.data_vars and variable.dtype.kind == "f"
+            else None
+        }
+        for key, variable in made.variables.items()
+    }
 
 
 def _cube(values: np.ndarray, dims: Dims, attrs: Mapping[str, Any]) -> xr.Variable:

@@ -15,6 +15,7 @@ from sigmacube.io.error_models import arrays_of, creating, open_errors, pack
 from sigmacube.io.hdf import check_lengths
 from sigmacube.io.places import reason_of
 from sigmacube.io.result_file import ResultFile
+from sigmacube.io.zarr import library, local_store
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -52,12 +53,9 @@ class _Labelled(ABC):
         for key in (name, f"{name}_uncertainty", "residual_ratio"):
             if key in made:
                 made[key] = made[key].astype(dtype)
-        encoding = {
-            # Coordinates must not carry a fill value.
-            str(key): {"_FillValue": cf.fill_of(variable, key in made.data_vars)}
-            | self.stored_as(variable)
-            for key, variable in made.variables.items()
-        }
+        encoding = cf.encoding_of(made)
+        for key, variable in made.variables.items():
+            encoding[str(key)] |= self.stored_as(variable)
         self.put(made, names[path], encoding)
         if keep_factors:
             kept = arrays_of(result)
@@ -149,8 +147,6 @@ class _Zarr(_Labelled):
     name, is_zarr = "Zarr", True
 
     def files(self, path: Path, *, uncertainty: bool, rejected: bool) -> list[Path]:
-        from sigmacube.io.zarr import library
-
         library()
         return [path]
 
@@ -158,12 +154,11 @@ class _Zarr(_Labelled):
         return {"chunks": _chunks(variable.shape)} if variable.ndim else {}
 
     def put(self, made: xr.Dataset, path: Path, encoding: dict[str, dict[str, Any]]) -> None:
+        library()
         made.to_zarr(path, mode="w-", zarr_format=3, consolidated=False, encoding=encoding)
 
     def get(self, path: Path) -> xr.Dataset:
         import xarray as xr
-
-        from sigmacube.io.zarr import local_store
 
         store = local_store(path)
         return xr.open_dataset(store, engine="zarr", consolidated=False, cache=False)

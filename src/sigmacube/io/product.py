@@ -12,8 +12,8 @@ import numpy as np
 import xarray as xr
 
 from sigmacube.io import cf as cubes
-from sigmacube.io import maps
-from sigmacube.io.atomic import staged, write_netcdf
+from sigmacube.io import maps, writer_of
+from sigmacube.io.atomic import staged
 from sigmacube.io.metadata import to_json
 from sigmacube.io.ortho import lookup_of
 from sigmacube.io.places import local_path
@@ -162,21 +162,12 @@ def write(
     with staged([path], overwrite=overwrite, stale=[]) as (temporary,):
         if path.suffix.lower() == ".csv":
             temporary.write_text(_table(product), encoding="utf-8")
-        elif path.suffix.lower() == ".zarr":
-            from sigmacube.io.zarr import library
-
-            library()
-            encoding = {str(k): {"_FillValue": f} for k, f in _fills(to_dataset(product)).items()}
-            to_dataset(product).to_zarr(
-                temporary, mode="w-", zarr_format=3, consolidated=False, encoding=encoding
-            )
         else:
             made = to_dataset(product)
-            encoding = {
-                str(k): {"_FillValue": f} | ({"zlib": True} if made[k].ndim else {})
-                for k, f in _fills(made).items()
-            }
-            write_netcdf(made, temporary, encoding)
+            encoding = cubes.encoding_of(made)
+            for key, how in encoding.items():
+                how |= {"zlib": True} if path.suffix.lower() == ".nc" and made[key].ndim else {}
+            writer_of(path).put(made, temporary, encoding)
     return path
 
 
@@ -207,11 +198,6 @@ def check(dims: tuple[str, ...], path: Path) -> None:
         raise ValueError(f"{path}: values of regions are no map. It must be .csv, .nc or .zarr.")
     if suffix == ".csv" and dims[0] != "region":
         raise ValueError(f"{path}: only values of regions can be written as .csv.")
-
-
-def _fills(made: xr.Dataset) -> dict[Any, Any]:
-    """Return the fill value of every variable: none for coordinates and integers."""
-    return {k: cubes.fill_of(v, k in made.data_vars) for k, v in made.variables.items()}
 
 
 def _table(product: Product) -> str:

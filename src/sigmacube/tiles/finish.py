@@ -70,8 +70,7 @@ def _complete_store(job: Job) -> None:
     passing("metadata-before")
     small = made.drop_vars([*cubes])
     small["residual_ratio"] = small["residual_ratio"].astype(job.run["dtype"])
-    encoding = {str(k): {"_FillValue": cf.fill_of(v, k in small.data_vars)}
-                for k, v in small.variables.items()}  # fmt: skip
+    encoding = cf.encoding_of(small)
     attrs, small.attrs = small.attrs, {}
     small.to_zarr(job.store, mode="a", zarr_format=3, consolidated=False, encoding=encoding)
     passing("metadata-during")
