@@ -71,18 +71,18 @@ def from_gdal(numbers: Iterable[Any]) -> list[float]:
     return [a, b, c, d, e, f]
 
 
-def from_grid_mapping(attrs: Mapping[str, Any]) -> tuple[str | None, list[float] | None]:
-    """Return (WKT, affine a b c d e f) from the attributes of a CF grid mapping, as far as known.
+def from_grid_mapping(attrs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return ``crs_wkt`` and ``transform`` from the attributes of a CF grid mapping that has them.
 
     Examples
     --------
     >>> from_grid_mapping({"GeoTransform": "600000 30 0 5800000 0 -30"})
-    (None, [30.0, 0.0, 600000.0, 0.0, -30.0, 5800000.0])
+    {'transform': [30.0, 0.0, 600000.0, 0.0, -30.0, 5800000.0]}
     """
     wkt = attrs.get("crs_wkt") or attrs.get("spatial_ref")
+    found: dict[str, Any] = {"crs_wkt": wkt} if isinstance(wkt, str) and wkt else {}
     numbers = str(attrs.get("GeoTransform", "")).split()
-    transform = from_gdal(numbers) if len(numbers) == 6 else None
-    return (wkt if isinstance(wkt, str) else None), transform
+    return found | ({"transform": from_gdal(numbers)} if len(numbers) == 6 else {})
 
 
 def same_transform(one: Sequence[float] | None, other: Sequence[float] | None) -> bool:

@@ -71,7 +71,9 @@ def describe(array: xr.DataArray) -> tuple[xr.DataArray, np.ndarray | None, dict
         metadata |= {"notes": [note]} if note else {}
     nodata = _nodata(array)
     metadata |= {} if nodata is None else {"nodata": nodata}
-    return ordered, wavelengths, metadata | _dataarray_place(array)
+    key = str(array.attrs.get("grid_mapping", "spatial_ref"))
+    place = from_grid_mapping(array.coords[key].attrs) if key in array.coords else {}
+    return ordered, wavelengths, metadata | place
 
 
 def _roles(array: xr.DataArray) -> tuple[str, str, str]:
@@ -131,14 +133,6 @@ def dataarray_mask(array: xr.DataArray, values: np.ndarray) -> np.ndarray | None
     if values.dtype.kind == "f":
         valid &= np.isfinite(values)
     return valid
-
-
-def _dataarray_place(array: xr.DataArray) -> dict[str, Any]:
-    key = str(array.attrs.get("grid_mapping", "spatial_ref"))
-    attrs = array.coords[key].attrs if key in array.coords else {}
-    wkt, transform = from_grid_mapping(attrs)
-    found = {"crs_wkt": wkt, "transform": transform}
-    return {name: value for name, value in found.items() if value is not None}
 
 
 def labels_of(array: xr.DataArray, roles: tuple[str, ...]) -> dict[str, Any]:

@@ -277,9 +277,8 @@ def _place(
     """Add the coordinate system and the transform: from the grid mapping, else from x and y."""
     by_name = {v.base: v for v in variables}
     mapping = by_name.get(str(cube.attrs.get("grid_mapping", "")).lower())
-    wkt, transform = from_grid_mapping({} if mapping is None else mapping.attrs)
-    metadata |= {} if wkt is None else {"crs_wkt": wkt}
-    metadata |= {} if transform is None else {"transform": transform}
+    if mapping is not None:
+        metadata |= from_grid_mapping(mapping.attrs)
     if "transform" in metadata or len(cube.dims) != 3:
         return
     row, col = (by_name.get((cube.dims[axis] or "").lower()) for axis in order[:2])

@@ -52,9 +52,10 @@ def to_arrays(model: LowRankErrors, rows: Span, cols: Span) -> ModelArrays:
     }
     here = tuple(slice(span[0] - start, span[1] - start)
                  for span, start in zip((rows, cols), origin, strict=True))  # fmt: skip
-    if model.noise_variance is not None and np.any(model.noise_variance[here]):
-        arrays["noise_variance"] = model.noise_variance[here]
-    for name, kept in (("inflation", model.gap_factor), ("pixel_scale", model.pixel_scale)):
+    noise = model.white.noise_variance
+    maps = {"noise_variance": noise if noise is not None and np.any(noise[here]) else None}
+    maps |= {"inflation": model.gap_factor, "pixel_scale": model.pixel_scale}
+    for name, kept in maps.items():
         arrays |= {} if kept is None else {name: kept[here]}
     arrays |= {} if model.band_scale is None else {"band_scale": model.band_scale}
     if factors.weighting != "uniform":
