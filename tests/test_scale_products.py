@@ -53,8 +53,11 @@ def assert_same_factors(found: DenoisedCube, whole: DenoisedCube) -> None:
     mine, theirs = found.error_model, whole.error_model
     assert mine is not None
     assert theirs is not None
-    for name in ("noise_variance", "bands", "pixel_scale", "gap_factor"):
-        a, b = getattr(mine, name), getattr(theirs, name)
+    pairs = [(mine.white.noise_variance, theirs.white.noise_variance)]
+    pairs += [
+        (getattr(mine, k), getattr(theirs, k)) for k in ("bands", "pixel_scale", "gap_factor")
+    ]
+    for a, b in pairs:
         assert (a is None) == (b is None), name
         if a is not None:
             np.testing.assert_array_equal(a, b, err_msg=name)
