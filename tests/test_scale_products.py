@@ -53,11 +53,10 @@ def assert_same_factors(found: DenoisedCube, whole: DenoisedCube) -> None:
     mine, theirs = found.error_model, whole.error_model
     assert mine is not None
     assert theirs is not None
-    pairs = [(mine.white.noise_variance, theirs.white.noise_variance)]
-    pairs += [
-        (getattr(mine, k), getattr(theirs, k)) for k in ("bands", "pixel_scale", "gap_factor")
-    ]
-    for a, b in pairs:
+    held = {"noise_variance": (mine.white.noise_variance, theirs.white.noise_variance)}
+    for name in ("bands", "pixel_scale", "gap_factor"):
+        held[name] = (getattr(mine, name), getattr(theirs, name))
+    for name, (a, b) in held.items():
         assert (a is None) == (b is None), name
         if a is not None:
             np.testing.assert_array_equal(a, b, err_msg=name)
