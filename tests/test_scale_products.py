@@ -53,10 +53,8 @@ def assert_same_factors(found: DenoisedCube, whole: DenoisedCube) -> None:
     mine, theirs = found.error_model, whole.error_model
     assert mine is not None
     assert theirs is not None
-    held = {"noise_variance": (mine.white.noise_variance, theirs.white.noise_variance)}
-    for name in ("bands", "pixel_scale", "gap_factor"):
-        held[name] = (getattr(mine, name), getattr(theirs, name))
-    for name, (a, b) in held.items():
+    for name in ("noise_variance", "bands", "pixel_scale", "gap_factor"):
+        a, b = getattr(mine, name), getattr(theirs, name)
         assert (a is None) == (b is None), name
         if a is not None:
             np.testing.assert_array_equal(a, b, err_msg=name)

@@ -123,6 +123,11 @@ class LowRankErrors(ErrorsInUnits):
         """Factors of the windows."""
         return self.white.factors
 
+    @property
+    def noise_variance(self) -> np.ndarray | None:
+        """(row, col, band cell) variance of kept pure noise, relative to the noise."""
+        return self.white.noise_variance
+
     def to_arrays(self, rows: Span | None = None, cols: Span | None = None) -> ModelArrays:
         """Return what is kept in a file of some rows and columns of the whole scene; all of it."""
         from sigmacube.core.lowrank.storage import to_arrays

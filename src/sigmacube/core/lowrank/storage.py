@@ -52,7 +52,7 @@ def to_arrays(model: LowRankErrors, rows: Span, cols: Span) -> ModelArrays:
     }
     here = tuple(slice(span[0] - start, span[1] - start)
                  for span, start in zip((rows, cols), origin, strict=True))  # fmt: skip
-    noise = model.white.noise_variance
+    noise = model.noise_variance
     maps = {"noise_variance": noise if noise is not None and np.any(noise[here]) else None}
     maps |= {"inflation": model.gap_factor, "pixel_scale": model.pixel_scale}
     for name, kept in maps.items():
