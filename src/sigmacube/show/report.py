@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
+from functools import partial
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -241,16 +242,13 @@ class _Page:
 
     def spectra(self) -> str:
         """Return the spectra of a few telling pixels."""
-        from matplotlib.figure import Figure
-
         if not self.pixels:
             return _section("Spectra", "<p>No pixel has values.</p>")
-        images = []
-        for number, pixel in enumerate(self.pixels, start=1):
-            with plots.style():
-                figure = Figure(figsize=(4.0, 3.6), layout="constrained")
-                self._spectrum(figure, pixel, number)
-            images.append(_image(figure, "svg", f"Spectrum of pixel {number}"))
+        images = [
+            _drawn((4.0, 3.6), f"Spectrum of pixel {number}",
+                   partial(self._spectrum, pixel=pixel, number=number))
+            for number, pixel in enumerate(self.pixels, start=1)
+        ]  # fmt: skip
         caption = (
             "Estimate with its 95 % interval"
             + (", observed values as dots." if self.observed is not None else ".")
@@ -301,38 +299,32 @@ class _Page:
 
     def noise(self) -> str:
         """Return noise and sigma per band."""
-        from matplotlib.figure import Figure
-
         result = self.result
         if result.std is None:
             return _section(
                 "Noise", f"<p>{escape(key_figures(result)['noise σ'])}. No σ was computed.</p>"
             )
-        with plots.style():
-            figure = Figure(figsize=(7.4, 2.9), layout="constrained")
-            plots.noise_spectrum(result, ax=figure.subplots())
+        name = "Noise per band"
+        image = _drawn(
+            (7.4, 2.9), name, lambda figure: plots.noise_spectrum(result, ax=figure.subplots())
+        )
         origin = str(result.settings.get("noise_source", "not stated"))
         told = "given by the user" if origin == "given" else f"from: {origin}"
-        return _section(
-            "Noise per band",
-            f"<div class=plot>{_image(figure, 'svg', 'Noise per band')}</div>"
-            + _caption(f"The noise was {escape(told)}."),
-        )
+        caption = _caption(f"The noise was {escape(told)}.")
+        return _section(name, f"<div class=plot>{image}</div>{caption}")
 
     def calibration(self) -> str:
         """Return achieved against claimed coverage."""
-        from matplotlib.figure import Figure
-
-        assert self.coverage is not None
-        with plots.style():
-            figure = Figure(figsize=(4.6, 4.2), layout="constrained")
-            plots.calibration(self.coverage, ax=figure.subplots())
+        coverage = self.coverage or {}
+        image = _drawn(
+            (4.6, 4.2), "Calibration",
+            lambda figure: plots.calibration(coverage, ax=figure.subplots()),
+        )  # fmt: skip
         rows = "".join(
             f"<tr><td>{100 * level:g} %</td><td>{100 * share:.1f} %</td></tr>"
-            for level, share in sorted(self.coverage.items())
+            for level, share in sorted(coverage.items())
         )
         table = f"<table><tr><th>claimed</th><th>achieved</th></tr>{rows}</table>"
-        image = _image(figure, "svg", "Calibration")
         return _section("Calibration", f"<div class=pair><div>{image}</div>{table}</div>")
 
     def settings(self) -> str:
@@ -379,7 +371,7 @@ class _Page:
                         axis.set_major_formatter(lambda value, _, s=step: f"{value * s:g}")
                 if marks:
                     self._mark(ax)
-            images.append(_image(figure, "svg", ax.get_title(), dpi=150))
+            images.append(_image(figure, ax.get_title(), dpi=150))
         return _grid(images)
 
     def _mark(self, ax: Axes) -> None:
@@ -476,8 +468,18 @@ def _caption(text: str) -> str:
     return f"<p class=caption>{text}</p>"
 
 
-def _image(figure: Figure, kind: str, alt: str, **options: Any) -> str:
-    return f'<img alt="{escape(alt)}" src="{data_uri(figure, kind, **options)}">'
+def _drawn(size: tuple[float, float], alt: str, draw: Callable[[Figure], Any]) -> str:
+    """Return what is drawn on a new figure of a size as an image."""
+    from matplotlib.figure import Figure
+
+    with plots.style():
+        figure = Figure(figsize=size, layout="constrained")
+        draw(figure)
+    return _image(figure, alt)
+
+
+def _image(figure: Figure, alt: str, **options: Any) -> str:
+    return f'<img alt="{escape(alt)}" src="{data_uri(figure, "svg", **options)}">'
 
 
 def _sides(value: Any) -> str:

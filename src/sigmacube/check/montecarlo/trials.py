@@ -20,10 +20,10 @@ import numpy as np
 
 from sigmacube._version import __version__
 from sigmacube.check.calibration import calibrated
-from sigmacube.check.montecarlo.result import replaced
 from sigmacube.core.parallel import parallel
 from sigmacube.core.progress import Progress
 from sigmacube.cube import Cube
+from sigmacube.io.atomic import staged
 from sigmacube.io.metadata import plain
 from sigmacube.pipeline import as_cube, denoise_cube
 from sigmacube.settings import Settings
@@ -155,8 +155,8 @@ class Trials:
                     f"Invalid checkpoint {self.folder}: it holds files but no run.json. It must be "
                     "a new folder, or that of an earlier run."
                 )
-            with replaced(known) as partial:
-                partial.write_text(json.dumps(mine, indent=1), encoding="utf-8")
+            with staged([known], overwrite=True) as (temporary,):
+                temporary.write_text(json.dumps(mine, indent=1), encoding="utf-8")
             return
         theirs = json.loads(known.read_text())
         differing = sorted(k for k in {*mine, *theirs} if mine.get(k) != theirs.get(k))
@@ -210,7 +210,7 @@ def make_trials(
 
 def _save(path: Path, values: np.ndarray) -> None:
     """Write a flat single-precision array, whole or not at all."""
-    with replaced(path) as partial, partial.open("wb") as file:
+    with staged([path], overwrite=True) as (temporary,), temporary.open("wb") as file:
         np.save(file, np.asarray(values, dtype=np.float32).ravel(), allow_pickle=False)
 
 

@@ -16,7 +16,7 @@ from sigmacube.show.look import BLUE, GREY, VERMILION
 from sigmacube.show.plots.maps import residual_map
 from sigmacube.show.plots.sources import band_axis
 from sigmacube.show.plots.spectra import with_gaps
-from sigmacube.show.plots.theme import label_colorbar, new_axes, style, styled
+from sigmacube.show.plots.theme import colorbar_of, new_axes, style, styled
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -297,5 +297,5 @@ def trials_ratio_map(found: _Trials, *, ax: Axes | None = None) -> Axes:
     """Map the predicted over the actual standard deviation, mean over bands."""
     ax = residual_map(finite_mean(found.std_ratio_map), ax=ax)
     ax.set_title("Predicted / actual σ, mean over bands")
-    label_colorbar(ax, "predicted / actual σ")
+    colorbar_of(ax).set_label("predicted / actual σ")
     return ax
