@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
@@ -57,7 +57,7 @@ class EstimatedCube(Card):
             facts["σ of the estimate"] = spread_of(self.std)
         return facts
 
-    def unlabelled(self) -> EstimatedCube:
+    def unlabelled(self) -> Self:
         """Return the cube with plain arrays (row, col, band): itself, where it has no labels."""
         return self
 
@@ -299,10 +299,6 @@ class DenoisedCube(EstimatedCube):
         """What ``std`` does not hold on this scene, in plain sentences."""
         return [str(sentence) for sentence in self.settings.get("caveats", ())]
 
-    def unlabelled(self) -> DenoisedCube:
-        """Return the result with plain arrays (row, col, band): itself, where it has no labels."""
-        return self
-
     def error_correlation(self) -> ErrorCorrelation | None:
         """Work out the mean error correlation along each axis, as files state it."""
         from sigmacube.error_correlation import error_correlation
@@ -452,7 +448,7 @@ class LabelledCube(DenoisedCube):
     arrays: DenoisedCube = None  # type: ignore[assignment]
     """The same result in plain arrays, (row, col, band)."""
 
-    def unlabelled(self) -> DenoisedCube:
+    def unlabelled(self) -> DenoisedCube:  # type: ignore[override]
         """Return the same result in plain arrays."""
         return self.arrays
 
