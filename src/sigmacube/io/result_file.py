@@ -37,7 +37,7 @@ _CACHE_BYTES = 256_000_000
 #: Elements that are looked at together.
 _STREAMED = 4_000_000
 
-Watch = Callable[[np.ndarray], bool]
+Growing = Callable[[np.ndarray], bool]
 """Takes a picture as it grows; the reading stops where it returns False."""
 Load = Callable[[str, slice, slice, slice], np.ndarray]
 
@@ -225,7 +225,7 @@ class ResultFile(Card):
         rows: slice | None = None,
         cols: slice | None = None,
         step: int = 1,
-        progress: Watch | None = None,
+        progress: Growing | None = None,
     ) -> np.ndarray:
         """Return one band of a part of the scene, every ``step``-th pixel of it.
 
@@ -312,7 +312,7 @@ class ResultFile(Card):
         cols: slice,
         bands: slice,
         step: int,
-        progress: Watch | None = None,
+        progress: Growing | None = None,
     ) -> tuple[np.ndarray, bool]:
         """Return every step-th pixel of a part, read by tiles, and whether it is whole."""
         at = [np.arange(part.start, part.stop, step) for part in (rows, cols)]
