@@ -122,6 +122,13 @@ def written(path, content):
     return path
 
 
+def scaled(path, factor):
+    with h5py.File(path, "w") as file:
+        file["cube"] = np.ones((4, 5, 3))
+        file["cube"].attrs["scale_factor"] = factor
+    return path
+
+
 #: What makes the input, and what the message must hold.
 BAD_FILES = {
     "missing": (lambda f: f / "no.hdr", "no such file"),
@@ -196,6 +203,7 @@ BAD_FILES = {
         lambda f: hdf(f / "x.nc", a=np.ones((3, 4, 5)), b=np.ones((3, 4, 5))),
         "2 arrays could be the cube",
     ),
+    "h5 scale text": (lambda f: scaled(f / "x.h5", "x"), "attribute scale_factor is 'x'"),
     "h5 of strings": (lambda f: hdf(f / "x.h5", a=np.full((2, 2, 2), b"x")), "They must be"),
     "he5 without attributes": (
         lambda f: hdf(f / "x.he5", VNIR_Cube=np.ones((4, 3, 5), "u2")),

@@ -274,6 +274,24 @@ class TestHdf:
         assert np.isnan(found.values[~valid]).all()
         np.testing.assert_array_equal(read(path, scale=1).values[valid], values[valid])
 
+    @pytest.mark.parametrize("key", ["scale_factor", "add_offset", "_FillValue"])
+    @pytest.mark.parametrize(
+        ("given", "told"), [("x", "'x'"), ([0.5, 2.0], "0.5"), (np.zeros(0), "array")]
+    )
+    def test_packing_must_be_numbers(self, tmp_path, key, given, told):
+        with h5py.File(tmp_path / "x.h5", "w") as file:
+            file["a"] = cube_of("i2")
+            file["a"].attrs[key] = given
+        with pytest.raises(ValueError, match=f"x.h5: the attribute {key} is .*{told}"):
+            read(tmp_path / "x.h5")
+
+    def test_packing_may_be_text_or_a_vector_of_one(self, tmp_path):
+        values = cube_of("i2")
+        with h5py.File(tmp_path / "x.h5", "w") as file:
+            file["a"] = values
+            file["a"].attrs.update({"scale_factor": "0.5", "add_offset": [2.0]})
+        np.testing.assert_allclose(read(tmp_path / "x.h5").values, values * 0.5 + 2)
+
     def test_classic_netcdf(self, tmp_path):
         values = cube_of("i2")
         with scipy.io.netcdf_file(tmp_path / "x.nc", "w") as file:

@@ -6,8 +6,9 @@ import logging
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
 import click
 
@@ -87,30 +88,22 @@ def table(rows: Iterable[tuple[str, str]], *, err: bool = False) -> None:
     console.print(grid)
 
 
-@contextmanager
-def progress(label: str, *, unit: str = "windows") -> Iterator[Progress | None]:
+def _seen(show: Callable[[Any], AbstractContextManager[Any]]) -> AbstractContextManager[Any]:
+    """Return what shows on a console; nothing with ``--quiet``, or where there is no terminal."""
+    from rich.console import Console
+
+    console = Console(stderr=True)
+    return nullcontext() if quiet() or not console.is_terminal else show(console)
+
+
+def progress(label: str, *, unit: str = "windows") -> AbstractContextManager[Progress | None]:
     """Yield a function ``(done, total)`` that moves a bar with a rate and the time left.
 
     None where nobody would see it: with ``--quiet``, or when standard error is no terminal.
     """
-    from rich.console import Console
-
-    console = Console(stderr=True)
-    if quiet() or not console.is_terminal:
-        yield None
-        return
-    with bar(console, label, unit) as move:
-        yield move
+    return _seen(lambda console: bar(console, label, unit))
 
 
-@contextmanager
-def working(label: str) -> Iterator[None]:
+def working(label: str) -> AbstractContextManager[Any]:
     """Show that something is being done, where somebody would see it."""
-    from rich.console import Console
-
-    console = Console(stderr=True)
-    if quiet() or not console.is_terminal:
-        yield
-        return
-    with console.status(label):
-        yield
+    return _seen(lambda console: console.status(label))

@@ -16,7 +16,6 @@ from sigmacube.noise.clipping import find_bounds
 from sigmacube.noise.gaps import stands_out
 from sigmacube.noise.line_offsets import (
     FEWEST,
-    Block,
     LineOffsets,
     find_offsets,
     median_steps,
@@ -35,11 +34,12 @@ ASKED, LITTLE = 64, 0.2
 
 
 @dataclass(frozen=True, eq=False)
-class Corrected:
-    """A source without the offsets of its lines."""
+class Changed:
+    """A source with other values; which are valid stays."""
 
     source: Source
-    offsets: LineOffsets
+    change: Callable[[np.ndarray, slice, slice], np.ndarray]
+    """Takes the values of a block, its rows and its columns."""
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -47,14 +47,14 @@ class Corrected:
         return self.source.shape
 
     def block(self, rows: slice, cols: slice) -> tuple[np.ndarray, np.ndarray | None]:
-        """Return values without their offsets, and their mask."""
+        """Return changed values, and their mask."""
         values, mask = self.source.block(rows, cols)
-        return self.offsets.removed(values, rows, cols), mask
+        return self.change(values, rows, cols), mask
 
 
 def corrected(source: Source, offsets: LineOffsets | None) -> Source:
     """Return a source without the offsets of its lines; itself where there are none."""
-    return source if offsets is None else Corrected(source, offsets)
+    return source if offsets is None else Changed(source, offsets.removed)
 
 
 def find_line_offsets(
@@ -87,18 +87,12 @@ def find_line_offsets(
             partial(smooth_directions, sample, (1,)),
             partial(profiles, block, shape, height),
         )
-        steps = partial(_steps, block, shape, height)
+        steps = partial(median_steps, block, shape, height=height)
         offsets = find_offsets(means, (signal[0], signal[1]), steps)
         if offsets is None:
             return None
         lines = offsets.in_units(std, bands, source.shape[2])
     return lines
-
-
-def _steps(
-    block: Block, shape: tuple[int, int, int], height: int, axis: int, directions: np.ndarray
-) -> np.ndarray:
-    return median_steps(block, shape, axis, directions, height)
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,22 +123,6 @@ def find_clipping(source: Source, presence: Presence) -> Clipping | None:
     step = smallest_step(spectra)
     bounds = find_bounds(spectra, step)
     return Clipping(np.stack([bounds.low, bounds.high]), step) if bounds.any else None
-
-
-@dataclass(frozen=True, eq=False)
-class _More:
-    """A source with something added."""
-
-    source: Source
-    more: Callable[[slice, slice], np.ndarray]
-
-    @property
-    def shape(self) -> tuple[int, int, int]:
-        return self.source.shape
-
-    def block(self, rows: slice, cols: slice) -> tuple[np.ndarray, np.ndarray | None]:
-        values, mask = self.source.block(rows, cols)
-        return values + self.more(rows, cols), mask
 
 
 def first_look(
@@ -190,10 +168,10 @@ def answered(source: Source, survey: Survey, run: ParallelMap) -> Survey:
     plain = solve(Scene(source, survey))
     assert plain.std is not None
     kept = [
-        (solve(Scene(_More(source, more), survey)).estimate - plain.estimate) / LITTLE
-        for more in (
-            lambda y, x: LITTLE * offsets.on(draw, y, x),
-            partial(_little_noise, survey, (rows, cols)),
+        (solve(Scene(Changed(source, change), survey)).estimate - plain.estimate) / LITTLE
+        for change in (
+            lambda values, y, x: values + LITTLE * offsets.on(draw, y, x),
+            lambda values, y, x: values + _little_noise(survey, (rows, cols), y, x),
         )
     ]
     seen = offsets.answered(offsets.on(draw, rows, cols), kept[0], plain.std, kept[1])

@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ from sigmacube import api, synthetic
 from sigmacube.console import progress
 from sigmacube.io.atomic import staged
 from sigmacube.show import plots
+from sigmacube.show.telling import telling_pixels
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -197,7 +199,7 @@ def _picture(truth: Cube, noisy: Cube, result: DenoisedCube, found: DemoResult) 
         sigma.set_title(f"σ of the estimate, {SHOWN_NM:.0f} nm")
         plots.error_map(result, truth, wavelength=SHOWN_NM, ax=error)
         error.set_title(f"Actual error / σ, {SHOWN_NM:.0f} nm")
-        row, col = _telling_pixel(result)
+        _, (row, col, _) = islice(telling_pixels(result, 1), 2)  # the lowest σ, and the highest
         for ax in (before, after, sigma, error):
             ax.set(xlabel="", ylabel="", xticks=[], yticks=[])
             for color, width in (("white", 3.2), ("black", 1.2)):  # readable on any colour
@@ -207,18 +209,6 @@ def _picture(truth: Cube, noisy: Cube, result: DenoisedCube, found: DemoResult) 
         plots.calibration(found.coverage, samples=found.samples, ax=calibration)
         calibration.set(title="Claimed and achieved coverage", aspect="auto")
     return figure
-
-
-def _telling_pixel(result: DenoisedCube) -> tuple[int, int]:
-    """Return the pixel with the largest sigma: a narrow object, which no neighbour helps.
-
-    Away from the edge, where sigma is large for a duller reason: fewer windows.
-    """
-    power = np.sum(np.square(np.asarray(result.std)), axis=2)
-    margin = min(10, *((side - 1) // 2 for side in power.shape))
-    inner = power[margin : power.shape[0] - margin, margin : power.shape[1] - margin]
-    row, col = np.unravel_index(np.argmax(inner), inner.shape)
-    return int(row) + margin, int(col) + margin
 
 
 def _rms(values: np.ndarray) -> float:

@@ -10,13 +10,14 @@ those who read them multiply them. Exact figures come from `DenoisedCube.functio
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from threadpoolctl import threadpool_limits
+
+from sigmacube.core.windows import window_sides
 
 if TYPE_CHECKING:
     from sigmacube.result import DenoisedCube
@@ -58,22 +59,6 @@ def error_correlation(result: DenoisedCube) -> ErrorCorrelation:
     typical = result if result.typical is None else result.typical()
     with threadpool_limits(limits=1, user_api="blas"):  # the matrices are small
         return ErrorCorrelation(along_bands(typical), _pixel_level(typical), *_geometry(result))
-
-
-def window_sides(settings: Mapping[str, Any], key: str) -> tuple[int, int] | None:
-    """Return (rows, cols) of the ``window`` or ``step`` setting, or None where it is absent.
-
-    Examples
-    --------
-    >>> window_sides({"window": 20}, "window"), window_sides({"step": [4, 5, None]}, "step")
-    ((20, 20), (4, 5))
-    """
-    value = settings.get(key)
-    if isinstance(value, (int, np.integer)) and not isinstance(value, bool):
-        return int(value), int(value)
-    if isinstance(value, Sequence) and len(value) >= 2 and all(value[:2]):
-        return int(value[0]), int(value[1])
-    return None
 
 
 def _geometry(result: DenoisedCube) -> tuple[tuple[int, int], tuple[int, int]]:

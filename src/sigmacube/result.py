@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
 from sigmacube.core.card import Card, size_of, span_of, spread_of
 from sigmacube.core.errors import ErrorModel, SpectralCovariance, Weights
 from sigmacube.core.levels import half_width
+from sigmacube.core.validity import check_pixel
 from sigmacube.io.dataarray import labelled, unlabelled_array
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ class EstimatedCube(Card):
             facts["σ of the estimate"] = spread_of(self.std)
         return facts
 
-    def unlabelled(self) -> EstimatedCube:
+    def unlabelled(self) -> Self:
         """Return the cube with plain arrays (row, col, band): itself, where it has no labels."""
         return self
 
@@ -216,10 +217,7 @@ class EstimatedCube(Card):
         """Return a pixel as it is, or a mask as weights of a mean."""
         rows, cols = self.estimate.shape[:2]
         if np.ndim(row) == 0 and col is not None:
-            if not (0 <= row < rows and 0 <= col < cols):
-                raise ValueError(
-                    f"Invalid pixel ({row}, {col}). The cube has {rows}×{cols} pixels."
-                )
+            check_pixel(int(row), int(col), (rows, cols))
             return int(row), int(col)
         weights = np.asarray(row)
         if weights.shape != (rows, cols) or col is not None:
@@ -301,10 +299,6 @@ class DenoisedCube(EstimatedCube):
         """What ``std`` does not hold on this scene, in plain sentences."""
         return [str(sentence) for sentence in self.settings.get("caveats", ())]
 
-    def unlabelled(self) -> DenoisedCube:
-        """Return the result with plain arrays (row, col, band): itself, where it has no labels."""
-        return self
-
     def error_correlation(self) -> ErrorCorrelation | None:
         """Work out the mean error correlation along each axis, as files state it."""
         from sigmacube.error_correlation import error_correlation
@@ -385,7 +379,7 @@ class DenoisedCube(EstimatedCube):
         """
         from sigmacube import io
 
-        wanted = correlation and io.writer_of(Path(path)).states_correlation
+        wanted = correlation and io.writer_of(Path(path)).holds_errors
         stated = self.error_correlation() if wanted else None
         return io.write(self.unlabelled(), path, correlation=stated, **options)
 
@@ -454,7 +448,7 @@ class LabelledCube(DenoisedCube):
     arrays: DenoisedCube = None  # type: ignore[assignment]
     """The same result in plain arrays, (row, col, band)."""
 
-    def unlabelled(self) -> DenoisedCube:
+    def unlabelled(self) -> DenoisedCube:  # type: ignore[override]
         """Return the same result in plain arrays."""
         return self.arrays
 

@@ -198,14 +198,7 @@ class Settings:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Settings:
         """Return the settings that `to_dict` gave."""
-        known = {one.name for one in fields(cls)}
-        unknown = sorted(set(values) - known)
-        if unknown:
-            raise ValueError(
-                f"Invalid setting {unknown[0]!r}. It must be one of {', '.join(sorted(known))}."
-            )
-        plain: Any = {k: tuple(v) if isinstance(v, list) else v for k, v in values.items()}
-        return cls(**plain)
+        return cls.of({k: tuple(v) if isinstance(v, list) else v for k, v in values.items()})
 
 
 def takes_settings(function: _Function) -> _Function:

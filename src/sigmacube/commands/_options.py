@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import Field, fields
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -45,89 +46,75 @@ _MAGIC = (
 )
 
 
-class Number(click.ParamType):
-    """A finite number above (or from) a bound."""
+class Parsed(click.ParamType):
+    """What a function makes of a text; the user is told its `ValueError`."""
 
-    name = "number"
-
-    def __init__(self, *, positive: bool = False, nonzero: bool = False) -> None:
-        self.positive, self.nonzero = positive, nonzero
-
-    def convert(self, value: Any, param: Any, ctx: Any) -> float:
-        """Return the number, or fail with the rule."""
-        try:
-            number = float(value)
-        except (TypeError, ValueError):
-            self.fail(f"{value!r} is not a number.", param, ctx)
-        if self.positive and not (math.isfinite(number) and number > 0):
-            self.fail(f"{value} is not allowed. It must be positive and finite.", param, ctx)
-        if self.nonzero and not (math.isfinite(number) and number != 0):
-            self.fail(f"{value} is not allowed. It must be finite and not 0.", param, ctx)
-        return number
-
-
-_LEVEL = Number(positive=True)
-
-
-class Sides(click.ParamType):
-    """The size of a window: ``20``, ``20x30`` (rows, cols) or ``20x30x50`` (rows, cols, bands)."""
-
-    name = "size"
-
-    def __init__(self, least: int) -> None:
-        self.least = least
+    def __init__(self, name: str, parse: Callable[[Any], Any]) -> None:
+        self.name, self._parse = name, parse
 
     def convert(self, value: Any, param: Any, ctx: Any) -> Any:
-        """Return an int, or a tuple (rows, cols, bands) with None for all bands."""
-        if not isinstance(value, str):
-            return value
+        """Return the value, or fail with the rule."""
         try:
-            sides = [int(part) for part in value.lower().split("x")]
-        except ValueError:
-            sides = []
-        if not 1 <= len(sides) <= 3:
-            self.fail(
-                f"{value!r} must be a whole number, or such as 20x30 or 20x30x50.", param, ctx
-            )
-        if min(sides[:2]) < self.least or sides[-1] < 1:
-            self.fail(f"{value} is too small. It must be at least {self.least}.", param, ctx)
-        return sides[0] if len(sides) == 1 else (*sides, None)[:3]
+            return self._parse(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
 
 
-class NoiseOption(click.ParamType):
-    """A level, an estimator's name, or a file with one value per band or a covariance."""
-
-    name = "noise"
-
-    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
-        """Return a float, a name or a path."""
-        if not isinstance(value, str) or value in ESTIMATORS:
-            return value
-        try:
-            float(value)
-        except ValueError:
-            path = Path(value)
-            if path.is_file():
-                return path
-            names = ", ".join(ESTIMATORS)
-            self.fail(
-                f"{value!r} is no number, none of {names}, and no such file exists.", param, ctx
-            )
-        return _LEVEL.convert(value, param, ctx)
+def _number(value: Any) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        raise ValueError(f"{value!r} is not a number.") from None
 
 
-class RankOption(click.ParamType):
-    """``auto`` or a whole number."""
+def _scale(value: Any) -> float:
+    number = _number(value)
+    if not math.isfinite(number) or number == 0:
+        raise ValueError(f"{value} is not allowed. It must be finite and not 0.")
+    return number
 
-    name = "rank"
 
-    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
-        """Return ``"auto"`` or an int from 1."""
-        if value == "auto" or isinstance(value, int):
-            return value
-        if not str(value).isdigit() or int(value) < 1:
-            self.fail(f"{value!r} must be 'auto' or a whole number from 1.", param, ctx)
-        return int(value)
+def _sides(least: int, value: Any) -> Any:
+    """Return an int for ``20``, else (rows, cols, bands), None for all bands, for ``20x30``."""
+    if not isinstance(value, str):
+        return value
+    try:
+        sides = [int(part) for part in value.lower().split("x")]
+    except ValueError:
+        sides = []
+    if not 1 <= len(sides) <= 3:
+        raise ValueError(f"{value!r} must be a whole number, or such as 20x30 or 20x30x50.")
+    if min(sides[:2]) < least or sides[-1] < 1:
+        raise ValueError(f"{value} is too small. It must be at least {least}.")
+    return sides[0] if len(sides) == 1 else (*sides, None)[:3]
+
+
+def _noise(value: Any) -> Any:
+    """Return a level, an estimator's name, or the path of a file."""
+    if not isinstance(value, str) or value in ESTIMATORS:
+        return value
+    try:
+        level = float(value)
+    except ValueError:
+        path = Path(value)
+        if path.is_file():
+            return path
+        names = ", ".join(ESTIMATORS)
+        raise ValueError(
+            f"{value!r} is no number, none of {names}, and no such file exists."
+        ) from None
+    if not (math.isfinite(level) and level > 0):
+        raise ValueError(f"{value} is not allowed. It must be positive and finite.")
+    return level
+
+
+def _rank(value: Any) -> int | str:
+    """Return ``"auto"`` or an int from 1."""
+    if value == "auto" or isinstance(value, int):
+        return value
+    if not str(value).isdigit() or int(value) < 1:
+        raise ValueError(f"{value!r} must be 'auto' or a whole number from 1.")
+    return int(value)
 
 
 class PriorOption(click.Choice):
@@ -141,15 +128,27 @@ class PriorOption(click.Choice):
         return None if found == "none" else found
 
 
+def together(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Return what adds several options to a command, in their order."""
+
+    def add(function: Any) -> Any:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return add
+
+
 def _setting(one: Field[Any]) -> Any:
     """Return the option of a setting."""
     about = one.metadata["about"] + (" With --prior none." if one.metadata["prior"] is None else "")
     told = {"default": one.default, "show_default": True, "help": about}
     if one.metadata["kind"] == "flag":
         return click.option(one.metadata["flag"], one.name, **told)
-    kinds = {"sides": lambda: Sides(2 if one.name == "window" else 1), "rank": RankOption}
+    least = 2 if one.name == "window" else 1
+    kinds = {"sides": Parsed("size", partial(_sides, least)), "rank": Parsed("rank", _rank)}
     if one.metadata["kind"] in kinds:
-        told |= {"default": str(one.default).lower(), "type": kinds[one.metadata["kind"]]()}
+        told |= {"default": str(one.default).lower(), "type": kinds[one.metadata["kind"]]}
     elif one.name == "prior":
         told["type"] = PriorOption([str(choice).lower() for choice in one.metadata["choices"]])
     else:
@@ -157,16 +156,16 @@ def _setting(one: Field[Any]) -> Any:
     return click.option(f"--{one.name.replace('_', '-')}", one.name, **told)
 
 
-def solving_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the noise and all settings of a run to a command."""
-    for one in reversed(fields(Settings)):
-        function = _setting(one)(function)
-    return click.option(
+#: The noise and all settings of a run.
+solving_options = together(
+    click.option(
         "--noise",
-        type=NoiseOption(),
+        type=Parsed("noise", _noise),
         help="Standard deviation, an estimator's name, or a file (.npy, .txt): one value per band, "
         "a covariance, or an instrument's noise (wavelength a b c).  [default: estimated]",
-    )(function)
+    ),
+    *map(_setting, fields(Settings)),
+)
 
 
 def solving(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -175,15 +174,17 @@ def solving(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 #: The options of `sigmacube.read`, declared once for all commands that read a cube.
-_READING = (
+reading_options = together(
     click.option("--bands", metavar="LIST", help="Bands to use: 0:50,60 or 450nm:900nm."),
     click.option(
         "--scale",
-        type=Number(nonzero=True),
+        type=Parsed("number", _scale),
         help="Factor to physical units, instead of the file's own; 1 for none.",
     ),
     click.option(
-        "--nodata", type=Number(), help="Stored value for no data, instead of the file's own."
+        "--nodata",
+        type=Parsed("number", _number),
+        help="Stored value for no data, instead of the file's own.",
     ),
     click.option("--variable", metavar="NAME", help="Array that holds the cube."),
     click.option("--axes", metavar="ORDER", help="Order of the stored axes, such as brc."),
@@ -219,13 +220,6 @@ _READING = (
     ),
     click.option("--white", type=PATH, help="White frame of a camera: values become reflectance."),
 )
-
-
-def reading_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options of `sigmacube.read` to a command."""
-    for option in reversed(_READING):
-        function = option(function)
-    return function
 
 
 ortho_option = click.option(
@@ -273,17 +267,23 @@ def given_noise(noise: Any, bands: int) -> Any:
     return noise if values is None else values
 
 
+def image_in(path: Path, **options: Any) -> np.ndarray:
+    """Return the values of an image or a .npy file that goes with a cube: a mask, labels."""
+    import numpy as np
+
+    from sigmacube.io.npy import read_array
+
+    if not path.exists():
+        raise FileNotFoundError(f"{path}: no such file.")
+    is_plain = path.suffix.lower() == ".npy"
+    return read_array(path) if is_plain else np.asarray(read(path, **options).values)
+
+
 def given_mask(path: Path | None, cube: Cube | Source) -> np.ndarray | None:
     """Return the user's mask as (row, col, 1 or band)."""
     if path is None:
         return None
-    import numpy as np
-
-    from sigmacube import io
-    from sigmacube.io.npy import read_array
-
-    is_plain = path.suffix.lower() == ".npy"
-    values = read_array(path) if is_plain else np.asarray(io.read(path).values)
+    values = image_in(path)
     values = values[:, :, None] if values.ndim == 2 else values
     rows, cols, bands = cube.shape
     if values.shape not in ((rows, cols, 1), (rows, cols, bands)):
@@ -291,4 +291,4 @@ def given_mask(path: Path | None, cube: Cube | Source) -> np.ndarray | None:
             f"{path}: mask of shape {values.shape}. It must be ({rows}, {cols}) or "
             f"({rows}, {cols}, {bands}), as the cube."
         )
-    return np.asarray(values != 0)
+    return values != 0

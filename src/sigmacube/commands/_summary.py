@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from sigmacube.console import percent
+from sigmacube.console import note, percent, table
 from sigmacube.core.whitening import std_of_noise
 from sigmacube.show.key_figures import FIT
 from sigmacube.tiles.figures import Figures, gathered, tile_figures
@@ -96,6 +96,18 @@ class Summary:
                 f"{percent(below, 0)} of the windows leave less variance than the noise predicts; "
                 "their σ is too large. A lower noise may help."
             )
+
+    def tell(
+        self,
+        before: Sequence[tuple[str, str]],
+        after: Sequence[tuple[str, str]] = (),
+        *,
+        err: bool = False,
+    ) -> None:
+        """Print the figures between other rows, and the notes."""
+        table([*before, *self.rows(), *after], err=err)
+        for text in self.notes():
+            note(text)
 
     def _misfit(self) -> tuple[float, float]:
         """Return the shares of windows with more and with less variance than the noise predicts."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from sigmacube.commands._options import given_mask, given_noise, reading
+from sigmacube.commands._options import Parsed, given_mask, given_noise, reading, together
 from sigmacube.io.places import address_of
 
 if TYPE_CHECKING:
@@ -19,50 +19,34 @@ if TYPE_CHECKING:
 CUBES = 8
 
 
-class _Parsed(click.ParamType):
-    """A text that a function of `sigmacube.tiles` checks and understands."""
+def _tile(value: Any) -> tuple[int, int]:
+    from sigmacube.tiles.plan import parse_tile
 
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
-        """Return the text, if it can be understood."""
-        from sigmacube.tiles import plan as tiles
-
-        check = tiles.parse_tile if self.name == "rows x cols" else tiles.parse_memory
-        try:
-            check(value)
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
-        return value
+    return parse_tile(value)
 
 
-def size_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options that say how much is in memory at a time."""
-    options = (
-        click.option("--tile", type=_Parsed("rows x cols"), metavar="ROWSxCOLS",
-                     help="Work tile by tile, of this size in pixels."),
-        click.option("--memory", type=_Parsed("memory"), metavar="SIZE",
-                     help="Work tile by tile, within this memory for all workers, such as 2GB."),
-    )  # fmt: skip
-    for option in reversed(options):
-        function = option(function)
-    return function
+def _memory(value: Any) -> float:
+    from sigmacube.tiles.plan import parse_memory
+
+    return parse_memory(value)
 
 
-def tiling_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options that make `denoise` work tile by tile."""
-    options = (
-        click.option("--threads", is_flag=True,
-                     help="Tiles one by one, solved by threads: slower, in less memory."),
-        click.option("--scheduler", metavar="ADDRESS",
-                     help="Tiles by Dask: tcp://host:port, or 'local' for --workers processes."),
-        click.option("--resume", is_flag=True,
-                     help="Go on with a run over tiles that was stopped."),
-    )  # fmt: skip
-    for option in reversed(options):
-        function = option(function)
-    return size_options(function)
+#: How much is in memory at a time.
+size_options = together(
+    click.option("--tile", type=Parsed("rows x cols", _tile), metavar="ROWSxCOLS",
+                 help="Work tile by tile, of this size in pixels."),
+    click.option("--memory", type=Parsed("memory", _memory), metavar="SIZE",
+                 help="Work tile by tile, within this memory for all workers, such as 2GB."),
+)  # fmt: skip
+#: What makes `denoise` work tile by tile.
+tiling_options = together(
+    size_options,
+    click.option("--threads", is_flag=True,
+                 help="Tiles one by one, solved by threads: slower, in less memory."),
+    click.option("--scheduler", metavar="ADDRESS",
+                 help="Tiles by Dask: tcp://host:port, or 'local' for --workers processes."),
+    click.option("--resume", is_flag=True, help="Go on with a run over tiles that was stopped."),
+)  # fmt: skip
 
 
 def uses_tiles(source: str, output: str, options: Mapping[str, Any]) -> bool:
@@ -143,7 +127,7 @@ def run_tiled(
 def _tell(outcome: Outcome, output: str, seconds: float) -> None:
     """Print what was done, and what a user should know of it."""
     from sigmacube.commands._summary import Summary
-    from sigmacube.console import note, table
+    from sigmacube.console import table
 
     summary = Summary.of_outcome(outcome)
     if summary is None:
@@ -157,10 +141,6 @@ def _tell(outcome: Outcome, output: str, seconds: float) -> None:
         ("written", output),
         ("time", f"{seconds:.1f} s; {windows / max(seconds, 1e-9):,.0f} windows/s"),
         ("tiles", f"{outcome.tiles} of {rows} × {cols} pixels{before}"),
-        *summary.rows(),
     ]
-    if outcome.factor_bytes:
-        told.append(("factors", f"{outcome.factor_bytes / 1e6:,.1f} MB before compression"))
-    table(told)
-    for text in summary.notes():
-        note(text)
+    factors = [("factors", f"{outcome.factor_bytes / 1e6:,.1f} MB before compression")]
+    summary.tell(told, factors if outcome.factor_bytes else [])

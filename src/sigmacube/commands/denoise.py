@@ -179,20 +179,13 @@ def _save(result: DenoisedCube, output: str, options: dict[str, Any]) -> None:
 def _summary(result: DenoisedCube, output: str, seconds: tuple[float, float]) -> None:
     """Tell what was done; ``seconds`` are those of the whole run and of denoising alone."""
     from sigmacube.commands._summary import Summary
-    from sigmacube.console import note, table
     from sigmacube.core.card import count_of
 
     windows, (whole, solving) = result.ranks.size, seconds
     rate = windows / max(solving, 1e-9)
-    summary = Summary.of_result(result)
-    table(
-        [
-            ("written", "standard output" if output == "-" else output),
-            ("time", f"{whole:.1f} s; {count_of(windows, 'window')} in {solving:.1f} s, "
-                     f"{rate:,.0f} windows/s"),
-            *summary.rows(),
-        ],
-        err=output == "-",
-    )  # fmt: skip
-    for text in summary.notes():
-        note(text)
+    told = [
+        ("written", "standard output" if output == "-" else output),
+        ("time", f"{whole:.1f} s; {count_of(windows, 'window')} in {solving:.1f} s, "
+                 f"{rate:,.0f} windows/s"),
+    ]  # fmt: skip
+    Summary.of_result(result).tell(told, err=output == "-")

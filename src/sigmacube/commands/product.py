@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from sigmacube.commands._options import PATH, ortho_option
+from sigmacube.commands._options import PATH, image_in, ortho_option
 from sigmacube.commands._tiles import limited, size_options
 from sigmacube.console import percent, progress, quiet, table
 
@@ -197,16 +197,7 @@ def _labels(path: Path | None) -> np.ndarray | None:
         return None
     import numpy as np
 
-    from sigmacube import io
-    from sigmacube.io.npy import read_array
-
-    if not path.exists():
-        raise FileNotFoundError(f"{path}: no such file.")
-    if path.suffix.lower() == ".npy":
-        values = read_array(path)
-    else:
-        values = np.asarray(io.read(path, scale=1).values)
-    values = np.squeeze(values)
+    values = np.squeeze(image_in(path, scale=1))
     if values.ndim != 2 or not np.all(values == np.floor(values)):
         raise ValueError(f"{path}: labels must be whole numbers, (rows, cols).")
     return values.astype(np.int64)

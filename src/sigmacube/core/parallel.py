@@ -129,11 +129,7 @@ def at_once(run: ParallelMap, *tasks: Callable[[], Any]) -> list[Any]:
     >>> at_once(in_turn, lambda: 1, lambda: 2)
     [1, 2]
     """
-    return run(_called, tasks)
-
-
-def _called(task: Callable[[], Any]) -> Any:
-    return task()
+    return run(lambda task: task(), tasks)
 
 
 def in_turn(

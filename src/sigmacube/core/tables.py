@@ -27,15 +27,15 @@ WEIGHTINGS: dict[str, Any] = {
 """Called with the `Factors` of windows; gives their weights (I, K, J, rows, cols)."""
 
 
-def load(row: Any) -> Any:
-    """Return what a row of a table names.
+def load(row: Any, package: str | None = None) -> Any:
+    """Return what a row of a table names; a module that begins with a dot lies in ``package``.
 
     Examples
     --------
-    >>> load("math:sqrt")(9.0), load(abs)(-1)
-    (3.0, 1)
+    >>> load("math:sqrt")(9.0), load(abs)(-1), load(".path:basename", "os")("a/b")
+    (3.0, 1, 'b')
     """
     if not isinstance(row, str):
         return row
     module, name = row.split(":")
-    return getattr(import_module(module), name)
+    return getattr(import_module(module, package), name)

@@ -116,6 +116,13 @@ def check_values(values: np.ndarray) -> None:
         )
 
 
+def check_pixel(row: int, col: int, shape: tuple[int, ...], what: str = "cube") -> None:
+    """Refuse a pixel that a cube of a shape (rows, cols, …) has not."""
+    rows, cols = shape[:2]
+    if not (0 <= row < rows and 0 <= col < cols):
+        raise ValueError(f"Invalid pixel ({row}, {col}). The {what} has {rows}×{cols} pixels.")
+
+
 def broadcast_mask(mask: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     """Return a (row, col) or (row, col, band) mask with the shape of the cube."""
     mask = np.asarray(mask)

@@ -7,7 +7,7 @@ that cover a cell are consecutive, which is all that the overlap formulas need.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -307,6 +307,63 @@ class WindowGrid(Card):
         """Return how many windows cover each pixel (of one band window), φ in the paper."""
         rows, cols = (np.repeat(a.count, np.diff(a.edges)) for a in (self.rows, self.cols))
         return rows[:, None] * cols
+
+
+def window_sides(settings: Mapping[str, Any], key: str) -> tuple[int, int] | None:
+    """Return (rows, cols) of the ``window`` or ``step`` setting, or None where it is absent.
+
+    Examples
+    --------
+    >>> window_sides({"window": 20}, "window"), window_sides({"step": [4, 5, None]}, "step")
+    ((20, 20), (4, 5))
+    """
+    value = settings.get(key)
+    if isinstance(value, (int, np.integer)) and not isinstance(value, bool):
+        return int(value), int(value)
+    if isinstance(value, Sequence) and len(value) >= 2 and all(value[:2]):
+        return int(value[0]), int(value[1])
+    return None
+
+
+def windows_of(settings: Mapping[str, Any], size: Sequence[int]) -> tuple[Axis, Axis] | None:
+    """Return the windows of a result of a size, rows and columns, by its settings, if these tell.
+
+    Examples
+    --------
+    >>> rows, cols = windows_of({"window": 20, "step": 4}, (30, 15))
+    >>> rows.starts, cols.size
+    (array([ 0,  4,  8, 10]), 15)
+    """
+    window, step = window_sides(settings, "window"), window_sides(settings, "step")
+    if window is None or step is None:
+        return None
+    rows, cols = (Axis(n, min(w, n), s) for n, w, s in zip(size, window, step, strict=False))
+    return rows, cols
+
+
+def nearest_windows(
+    settings: Mapping[str, Any],
+    size: Sequence[int],
+    counts: Sequence[int],
+    pixels: Sequence[np.ndarray],
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return (rows,) and (cols,) the windows of a result that are centred nearest to pixels.
+
+    Where its settings do not tell the windows, so many of them are spread evenly over the size.
+
+    Examples
+    --------
+    >>> rows, cols = nearest_windows({}, (4, 9), (2, 3), (np.arange(4), np.arange(9)))
+    >>> rows, cols
+    (array([0, 0, 1, 1]), array([0, 0, 0, 1, 1, 1, 2, 2, 2]))
+    """
+    axes, chosen = windows_of(settings, size), []
+    for n in (0, 1):
+        centres = (np.arange(counts[n]) + 0.5) * size[n] / counts[n] - 0.5
+        if axes is not None and len(axes[n]) == counts[n]:
+            centres = axes[n].starts + (axes[n].size - 1) / 2
+        chosen.append(np.abs(pixels[n][:, None] - centres).argmin(axis=1))
+    return chosen[0], chosen[1]
 
 
 def _per_axis(name: str, value: WindowSpec, whole: tuple[int, int, int]) -> tuple[int, int, int]:

@@ -27,7 +27,7 @@ __all__ = ["FORMATS", "Format", "read", "write", "read_result", "open_source", "
 
 @dataclass(frozen=True)
 class Format:
-    """Where a format is read and written, as ``module:function``, and the options of its reader."""
+    """Where a format is read and written, see `load`, and the options of its reader."""
 
     name: str
     reader: Any
@@ -37,26 +37,22 @@ class Format:
     """Whether it is read from an address too."""
 
 
-_ENVI = Format("ENVI", "envi:open_source", ("data",), "rasters:ENVI")
-_TIFF = Format("GeoTIFF", "geotiff:open_source", (), "rasters:GEOTIFF", remote=True)
+_ENVI = Format("ENVI", ".envi:open_source", ("data",), ".rasters:ENVI")
+_TIFF = Format("GeoTIFF", ".geotiff:open_source", (), ".rasters:GEOTIFF", remote=True)
 _ARRAYS = ("variable", "axes", "join", "external")
-_NETCDF = Format("netCDF", "hdf:open_source", _ARRAYS, "cf_files:NETCDF", remote=True)
-_HDF = Format("HDF5", "hdf:open_source", _ARRAYS, remote=True)
-_PRODUCT = Format("a product", "sensors:open_product", ("variable", "join"))
-_BESIDE = Format("a product", "sensors:open_beside", ("variable", "join"))
+_NETCDF = Format("netCDF", ".hdf:open_source", _ARRAYS, ".cf_files:NETCDF", remote=True)
+_ZARR = Format("Zarr", ".zarr:open_source", ("variable", "axes"), ".cf_files:ZARR", remote=True)
+_HDF = Format("HDF5", ".hdf:open_source", _ARRAYS, remote=True)
+_PRODUCT = Format("a product", ".sensors:open_product", ("variable", "join"))
+_BESIDE = Format("a product", ".sensors:open_beside", ("variable", "join"))
 
 FORMATS: dict[str, Format] = {
     ".hdr": _ENVI,
     ".img": _ENVI,
-    ".dat": Format("ENVI", "envi:open_source", ("data",)),
-    ".raw": Format("ENVI", "envi:open_source", ("data",)),
-    ".bin": Format("ENVI", "envi:open_source", ("data",)),
-    ".bsq": Format("ENVI", "envi:open_source", ("data",)),
-    ".bil": Format("ENVI", "envi:open_source", ("data",)),
-    ".bip": Format("ENVI", "envi:open_source", ("data",)),
+    **dict.fromkeys((".dat", ".raw", ".bin", ".bsq", ".bil", ".bip"), replace(_ENVI, writer=None)),
     ".tif": _TIFF,
     ".tiff": _TIFF,
-    ".vrt": Format("VRT", "geotiff:open_source", ("external",)),
+    ".vrt": Format("VRT", ".geotiff:open_source", ("external",)),
     ".xml": _PRODUCT,
     ".zip": _PRODUCT,
     ".nc": _NETCDF,
@@ -66,16 +62,11 @@ FORMATS: dict[str, Format] = {
     ".hdf5": _HDF,
     ".hdf": _HDF,
     ".he5": _HDF,
-    ".mat": Format("MATLAB", "matlab:open_source", ("variable", "axes")),
-    ".zarr": Format("Zarr", "zarr:open_source", ("variable", "axes"), "cf_files:ZARR", remote=True),
-    ".npy": Format("NumPy", "npy:open_npy", ("axes",)),
-    ".npz": Format("NumPy", "npy:open_npz", ("variable", "axes")),
+    ".mat": Format("MATLAB", ".matlab:open_source", ("variable", "axes")),
+    ".zarr": _ZARR,
+    ".npy": Format("NumPy", ".npy:open_npy", ("axes",)),
+    ".npz": Format("NumPy", ".npy:open_npz", ("variable", "axes")),
 }
-
-
-def _load(where: Any) -> Any:
-    """Return what a row names: ``module:object`` of this folder, or whatever it is itself."""
-    return load(f"sigmacube.io.{where}" if isinstance(where, str) else where)
 
 
 def _suffixes(writable: bool = False) -> str:
@@ -160,7 +151,7 @@ def open_source(
     if address is not None:
         chosen["address"] = address
     with reading(address or path):
-        source: Source = _load(found.reader)(path, **chosen)
+        source: Source = load(found.reader, __name__)(path, **chosen)
     source = replace(source, address=address, load=guarded(address or path, source.load))
     if not quality:
         source = replace(source, quality=None)
@@ -250,7 +241,7 @@ def writer_of(path: Path, refusal: str = "results cannot be written with suffix 
             f"{path}: {refusal.format(suffix=repr(path.suffix))}. "
             f"It must be one of {_suffixes(writable=True)}."
         )
-    return _load(found.writer)
+    return load(found.writer, __name__)
 
 
 def output_files(
@@ -277,7 +268,7 @@ def output_files(
 
 def check_keeps_factors(path: str | Path) -> None:
     """Refuse an output whose format cannot hold window factors."""
-    if not writer_of(Path(path)).keeps_factors:
+    if not writer_of(Path(path)).holds_errors:
         raise ValueError(f"{path}: only .nc and .zarr can keep the window factors.")
 
 
@@ -323,12 +314,11 @@ def write(
     if dtype not in ("float32", "float64"):
         raise ValueError(f"Invalid dtype {dtype!r}. It must be 'float32' or 'float64'.")
     writer = writer_of(path)
-    extra: dict[str, Any] = {}
     if keep_factors:
         check_keeps_factors(path)
-        extra["keep_factors"] = True
-    if writer.states_correlation:
-        extra["correlation"] = correlation
+    extra: dict[str, Any] = {}
+    if writer.holds_errors:
+        extra = {"keep_factors": keep_factors, "correlation": correlation}
     finals = writer.files(
         path, uncertainty=result.std is not None, rejected=result.rejected is not None
     )

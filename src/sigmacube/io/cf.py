@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -15,8 +14,8 @@ import numpy as np
 import xarray as xr
 
 from sigmacube._version import __version__
-from sigmacube.core.windows import Axis
-from sigmacube.error_correlation import ErrorCorrelation, window_sides
+from sigmacube.core.windows import windows_of
+from sigmacube.error_correlation import ErrorCorrelation
 from sigmacube.io import crs
 from sigmacube.io import wavelengths as spectral
 from sigmacube.io.dataarray import labels_of
@@ -41,7 +40,7 @@ _DIMENSIONLESS = ("", "unitless", "dimensionless", "none", "reflectance", "-")
 _PACKING = ("scale_factor", "add_offset", "_FillValue", "missing_value")
 
 
-class _Dims(NamedTuple):
+class Dims(NamedTuple):
     """Names of the dimensions by role, and their order in the dataset."""
 
     row: str
@@ -75,12 +74,12 @@ def from_result(result: DenoisedCube, correlation: ErrorCorrelation | None = Non
     dataset[name] = _cube(result.estimate, dims, _estimate_attributes(result, name))
     good = metadata.get("good_bands")
     good = np.ones(bands) if good is None or len(good) != bands else good
-    about = _flag("bands that the input calls good", "bad good")
+    about = flag_attributes("bands that the input calls good", "bad good")
     dataset["good_wavelengths"] = (dims.band, np.asarray(good, bool).astype(np.int8), about)
     if result.std is not None:
         _add_uncertainty(dataset, result, dims, name, correlation)
     if result.rejected is not None:
-        about = _flag("elements that the robust solver set aside", "kept rejected")
+        about = flag_attributes("elements that the robust solver set aside", "kept rejected")
         dataset["rejected"] = _cube(result.rejected.astype(np.int8), dims, about)
     _add_windows(dataset, result)
     dataset["noise"] = _noise(result, dims)
@@ -94,22 +93,22 @@ def from_result(result: DenoisedCube, correlation: ErrorCorrelation | None = Non
         flags = np.zeros(result.estimate.shape[:2], dtype=np.int8)
         flags[tuple(np.asarray(result.unexplained).T)] = 1
         what = "pixels whose spectrum no window explains: kept, with a larger std"
-        about = _flag(what, "explained unexplained")
+        about = flag_attributes(what, "explained unexplained")
         dataset["unexplained"] = ((dims.row, dims.col), flags, about)
     if metadata.get("fwhm") is not None and len(metadata["fwhm"]) == bands:
         about = {"long_name": "full width at half maximum of the band", "units": "nm"}
         dataset["fwhm"] = (dims.band, np.asarray(metadata["fwhm"], dtype=float), about)
     if "xarray" not in metadata:
-        _add_place(dataset, metadata, dims, name)
+        add_place(dataset, metadata, dims, name)
     return dataset
 
 
-def _flag(what: str, meanings: str) -> dict[str, Any]:
-    """Return the attributes of flags that are 0 or 1."""
+def flag_attributes(what: str, meanings: str) -> dict[str, Any]:
+    """Return the attributes of flags, counted from 0, that mean one word each."""
     return {
         "long_name": what,
         "standard_name": "quality_flag",
-        "flag_values": np.array([0, 1], dtype=np.int8),
+        "flag_values": np.arange(len(meanings.split()), dtype=np.int8),
         "flag_meanings": meanings,
     }
 
@@ -129,13 +128,13 @@ def _name(metadata: Mapping[str, Any]) -> str:
     return name if name[:1].isalpha() else f"cube_{name}"
 
 
-def _dims(metadata: Mapping[str, Any], centres: np.ndarray | None) -> _Dims:
+def _dims(metadata: Mapping[str, Any], centres: np.ndarray | None) -> Dims:
     labels = metadata.get("xarray")
     if labels:
         row, col, band = labels["roles"]
-        return _Dims(row, col, band, tuple(labels["dims"]))
+        return Dims(row, col, band, tuple(labels["dims"]))
     band = band_dimension(centres)
-    return _Dims("y", "x", band, (band, "y", "x"))
+    return Dims("y", "x", band, (band, "y", "x"))
 
 
 def band_dimension(centres: np.ndarray | None) -> str:
@@ -147,35 +146,52 @@ def band_dimension(centres: np.ndarray | None) -> str:
     return "wavelength" if steps.size and abs(np.sign(steps).sum()) == steps.size else "band"
 
 
-def fill_of(variable: xr.Variable, data: bool) -> Any:
-    """Return the fill value of a variable: NaN for data that are floats, none for all else."""
-    return np.array(np.nan, variable.dtype)[()] if data and variable.dtype.kind == "f" else None
+def encoding_of(made: xr.Dataset) -> dict[str, dict[str, Any]]:
+    """Return the fill value of every variable: NaN for data that are floats, none for all else."""
+    return {
+        str(key): {
+            "_FillValue": np.array(np.nan, variable.dtype)[()]
+            if key in made.data_vars and variable.dtype.kind == "f"
+            else None
+        }
+        for key, variable in made.variables.items()
+    }
 
 
-def _cube(values: np.ndarray, dims: _Dims, attrs: Mapping[str, Any]) -> xr.Variable:
+def _cube(values: np.ndarray, dims: Dims, attrs: Mapping[str, Any]) -> xr.Variable:
     return xr.Variable((dims.row, dims.col, dims.band), values, dict(attrs)).transpose(*dims.order)
 
 
-def _units(metadata: Mapping[str, Any]) -> str | None:
+def units_of(metadata: Mapping[str, Any]) -> str | None:
+    """Return the units as CF has them; None where they are not known."""
     units = metadata.get("units")
     if units is None:
         return None
     return "1" if str(units).strip().lower() in _DIMENSIONLESS else str(units)
 
 
-def _global_attributes(result: DenoisedCube, dims: _Dims, name: str) -> dict[str, Any]:
-    metadata = result.metadata
-    version = str(result.settings.get("version", __version__))
+def file_attributes(
+    metadata: Mapping[str, Any], title: str, made: str, version: str = __version__
+) -> dict[str, Any]:
+    """Return what CF asks of every file: its title, what it was made from, and how."""
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     source = metadata.get("source")
-    attrs: dict[str, Any] = {
+    return {
         "Conventions": "CF-1.11",
-        "title": str(metadata.get("title", "Denoised hyperspectral cube with standard deviation")),
+        "title": title,
         "institution": str(metadata.get("institution", "not stated")),
         "source": f"sigmacube {version}" + (f", from {source}" if source else ""),
-        "history": f"{now} sigmacube {version} denoise",
+        "history": f"{now} sigmacube {version} {made}",
         "references": REFERENCES,
         "sigmacube_version": version,
+    }
+
+
+def _global_attributes(result: DenoisedCube, dims: Dims, name: str) -> dict[str, Any]:
+    metadata = result.metadata
+    title = str(metadata.get("title", "Denoised hyperspectral cube with standard deviation"))
+    version = str(result.settings.get("version", __version__))
+    attrs = file_attributes(metadata, title, "denoise", version) | {
         "sigmacube_settings": to_json(result.settings),
         "sigmacube_metadata": to_json(metadata),
         "sigmacube_variable": name,
@@ -197,7 +213,7 @@ def _estimate_attributes(result: DenoisedCube, name: str) -> dict[str, Any]:
     attrs.setdefault("long_name", str(metadata.get("long_name", f"denoised {name}")))
     if metadata.get("standard_name"):
         attrs.setdefault("standard_name", str(metadata["standard_name"]))
-    units = _units(metadata)
+    units = units_of(metadata)
     if units is not None:
         attrs["units"] = units
     attached = ["good_wavelengths"]
@@ -215,7 +231,7 @@ def _estimate_attributes(result: DenoisedCube, name: str) -> dict[str, Any]:
 def _add_uncertainty(
     dataset: xr.Dataset,
     result: DenoisedCube,
-    dims: _Dims,
+    dims: Dims,
     name: str,
     correlation: ErrorCorrelation | None,
 ) -> None:
@@ -225,7 +241,7 @@ def _add_uncertainty(
         "standard_error_multiplier": 1,
         "pdf_shape": "gaussian",
     }
-    units = _units(result.metadata)
+    units = units_of(result.metadata)
     if units is not None:
         attrs["units"] = units
     estimate = dataset[name].attrs
@@ -237,7 +253,7 @@ def _add_uncertainty(
 
 
 def _add_correlation(
-    dataset: xr.Dataset, correlation: ErrorCorrelation, dims: _Dims
+    dataset: xr.Dataset, correlation: ErrorCorrelation, dims: Dims
 ) -> dict[str, Any]:
     """Add one correlation matrix per axis; return the attributes that point at them."""
     matrices = {dims.band: correlation.bands}
@@ -276,21 +292,16 @@ def _add_windows(dataset: xr.Dataset, result: DenoisedCube) -> None:
         "units": "1",
     }
     dataset["residual_ratio"] = (dims, result.residual_ratio, about)
-    window = window_sides(result.settings, "window")
-    step = window_sides(result.settings, "step")
-    if window is None or step is None:
-        return
-    for axis, what in enumerate(("row", "col")):
-        size = result.estimate.shape[axis]
-        starts = Axis(size, min(window[axis], size), step[axis]).starts
-        if len(starts) == result.ranks.shape[axis]:
+    axes = windows_of(result.settings, result.estimate.shape) or ()
+    for axis, what, count in zip(axes, ("row", "col"), result.ranks.shape, strict=False):
+        if len(axis) == count:
             about = {"long_name": f"first {what} of the window, from 0", "units": "1"}
-            dataset[f"window_{what}"] = (f"window_{what}", starts.astype(np.int32), about)
+            dataset[f"window_{what}"] = (f"window_{what}", axis.starts.astype(np.int32), about)
 
 
-def _noise(result: DenoisedCube, dims: _Dims) -> xr.Variable:
+def _noise(result: DenoisedCube, dims: Dims) -> xr.Variable:
     level = np.asarray(result.noise, dtype=float)
-    units = _units(result.metadata)
+    units = units_of(result.metadata)
     if level.ndim == 2:
         attrs = {"long_name": "noise covariance between bands"}
         if units is not None:
@@ -302,7 +313,7 @@ def _noise(result: DenoisedCube, dims: _Dims) -> xr.Variable:
     return xr.Variable((dims.band,) if level.ndim else (), level, attrs)
 
 
-def _coordinates(result: DenoisedCube, dims: _Dims) -> dict[str, Any]:
+def _coordinates(result: DenoisedCube, dims: Dims) -> dict[str, Any]:
     labels = result.metadata.get("xarray")
     if labels:
         return dict(labels["coords"].coords)
@@ -321,7 +332,7 @@ def _coordinates(result: DenoisedCube, dims: _Dims) -> dict[str, Any]:
     return coords
 
 
-def _add_place(dataset: xr.Dataset, metadata: Mapping[str, Any], dims: _Dims, name: str) -> None:
+def add_place(dataset: xr.Dataset, metadata: Mapping[str, Any], dims: Dims, name: str) -> None:
     """Add x and y, the grid mapping, and the location of pixels that lie on no map."""
     wkt, transform = metadata.get("crs_wkt"), metadata.get("transform")
     rows, cols = (dataset.sizes[dim] for dim in (dims.row, dims.col))
@@ -343,7 +354,7 @@ def _add_place(dataset: xr.Dataset, metadata: Mapping[str, Any], dims: _Dims, na
     _add_location(dataset, metadata.get("location") or {}, dims)
 
 
-def _add_turned(dataset: xr.Dataset, transform: Sequence[float], dims: _Dims, wkt: str) -> None:
+def _add_turned(dataset: xr.Dataset, transform: Sequence[float], dims: Dims, wkt: str) -> None:
     """Add where pixels lie on a map whose rows do not run east."""
     a, b, c, d, e, f = transform
     row, col = np.mgrid[: dataset.sizes[dims.row], : dataset.sizes[dims.col]] + 0.5
@@ -364,7 +375,7 @@ def _axis_attributes(is_x: bool, geographic: bool, known: bool) -> dict[str, str
     return {"standard_name": name, "units": unit, "axis": "X" if is_x else "Y"}
 
 
-def _add_location(dataset: xr.Dataset, location: Mapping[str, Any], dims: _Dims) -> None:
+def _add_location(dataset: xr.Dataset, location: Mapping[str, Any], dims: Dims) -> None:
     size = (dataset.sizes[dims.row], dataset.sizes[dims.col])
     names = {"lat": ("latitude", "degrees_north"), "lon": ("longitude", "degrees_east")}
     for key, values in location.items():
@@ -382,106 +393,72 @@ def _add_location(dataset: xr.Dataset, location: Mapping[str, Any], dims: _Dims)
             dataset[key] = (("ortho_y", "ortho_x"), values, about)
 
 
-@dataclass(frozen=True, eq=False)
-class Header:
-    """What a dataset of `from_result` holds beside its cubes."""
-
-    name: str
-    """Of the estimate."""
-    axes: tuple[str, ...]
-    """Dimensions of (row, col, band)."""
-    noise: float | np.ndarray
-    wavelengths: np.ndarray | None
-    metadata: dict[str, Any]
-    settings: dict[str, Any]
+def axes_of(dataset: xr.Dataset) -> tuple[str, str, str]:
+    """Return the dimensions (row, col, band) of a dataset of `from_result`."""
+    row, col, band = str(dataset.attrs["sigmacube_axes"]).split()
+    return row, col, band
 
 
-def read_header(dataset: xr.Dataset) -> Header:
-    """Return what a dataset of `from_result` holds beside its cubes."""
+def read_cube(
+    dataset: xr.Dataset, key: str, rows: slice, cols: slice, bands: slice = slice(None)
+) -> np.ndarray:
+    """Return a block of a cube of a dataset as (row, col, band)."""
+    found, axes = dataset[key], axes_of(dataset)
+    # Values first: a transposed array that is not read yet is read element by element.
+    values = found[dict(zip(axes, (rows, cols, bands), strict=True))].values
+    return np.ascontiguousarray(values.transpose([found.dims.index(dim) for dim in axes]))
+
+
+def to_result(dataset: xr.Dataset) -> DenoisedCube:
+    """Return the result that a dataset of `from_result` holds, with one pixel of its cubes."""
+    from sigmacube.result import DenoisedCube
+
     name = dataset.attrs.get("sigmacube_variable")
     if name not in dataset or "sigmacube_axes" not in dataset.attrs:
         raise ValueError(
             "no result of sigmacube: the attributes sigmacube_variable and sigmacube_axes are "
             "missing. It must have been written by 'sigmacube denoise' or DenoisedCube.save."
         )
-    axes = tuple(str(dataset.attrs["sigmacube_axes"]).split())
-    metadata = from_json(str(dataset.attrs["sigmacube_metadata"]))
-    if "sigmacube_labels" in dataset.attrs:
-        metadata["xarray"] = labels_of(dataset[name], axes)
-    location = {
-        key: dataset[key].values
-        for key in ("lat", "lon", "elev", "glt_x", "glt_y")
-        if key in dataset.variables and "xarray" not in metadata
-    }
-    metadata |= {"location": location} if location else {}
-    level = dataset["noise"].values
-    return Header(
-        str(name),
-        axes,
-        float(level) if level.ndim == 0 else level,
-        _stored_wavelengths(dataset, axes[2]),
-        metadata,
-        from_json(str(dataset.attrs["sigmacube_settings"])),
-    )
-
-
-def read_cube(
-    dataset: xr.Dataset,
-    header: Header,
-    key: str,
-    rows: slice,
-    cols: slice,
-    bands: slice = slice(None),
-) -> np.ndarray:
-    """Return a block of a cube of a dataset as (row, col, band)."""
-    found = dataset[key]
-    # Values first: a transposed array that is not read yet is read element by element.
-    values = found[dict(zip(header.axes, (rows, cols, bands), strict=True))].values
-    return np.ascontiguousarray(values.transpose([found.dims.index(dim) for dim in header.axes]))
-
-
-def to_result(dataset: xr.Dataset, header: Header, pixels: slice = slice(None)) -> DenoisedCube:
-    """Return the result that a dataset of `from_result` holds, without its error model.
-
-    Parameters
-    ----------
-    dataset, header
-        The dataset, and what `read_header` gives for it.
-    pixels
-        Rows and columns of the cubes that are read.
-    """
-    from sigmacube.result import DenoisedCube
-
-    cubes = {
-        key: read_cube(dataset, header, name, pixels, pixels)
-        for key, name in cube_names(header.name).items()
-        if name in dataset
-    }
+    one = slice(0, 1)
+    cubes = {key: read_cube(dataset, name, one, one) for key, name in cubes_in(dataset).items()}
+    level, odd = dataset["noise"].values, _optional(dataset, "unexplained")
     return DenoisedCube(
         estimate=cubes["estimate"],
         std=cubes.get("std"),
         ranks=dataset["rank"].values,
-        noise=header.noise,
+        noise=float(level) if level.ndim == 0 else level,
         residual_ratio=dataset["residual_ratio"].values,
         noise_power=_optional(dataset, "noise_power"),
         noise_scale=_optional(dataset, "noise_scale"),
         rejected=cubes["rejected"].astype(bool) if "rejected" in cubes else None,
-        unexplained=np.argwhere(dataset["unexplained"].values)
-        if "unexplained" in dataset
-        else None,
-        wavelengths=header.wavelengths,
-        metadata=header.metadata,
-        settings=header.settings,
+        unexplained=None if odd is None else np.argwhere(odd),
+        wavelengths=_stored_wavelengths(dataset, axes_of(dataset)[2]),
+        metadata=_stored_metadata(dataset, str(name)),
+        settings=from_json(str(dataset.attrs["sigmacube_settings"])),
     )
+
+
+def _stored_metadata(dataset: xr.Dataset, name: str) -> dict[str, Any]:
+    metadata = from_json(str(dataset.attrs["sigmacube_metadata"]))
+    if "sigmacube_labels" in dataset.attrs:
+        return metadata | {"xarray": labels_of(dataset[name], axes_of(dataset))}
+    location = {
+        key: dataset[key].values
+        for key in ("lat", "lon", "elev", "glt_x", "glt_y")
+        if key in dataset.variables
+    }
+    return metadata | ({"location": location} if location else {})
 
 
 def _optional(dataset: xr.Dataset, name: str) -> np.ndarray | None:
     return dataset[name].values if name in dataset else None
 
 
-def cube_names(name: str) -> dict[str, str]:
-    """Return the names of the cubes in a dataset whose estimate is called ``name``."""
-    return {"estimate": name, "std": f"{name}_uncertainty", "rejected": "rejected"}
+def cubes_in(dataset: xr.Dataset) -> dict[str, str]:
+    """Return the names of the cubes in a dataset of `from_result`, by what they hold."""
+    name = str(dataset.attrs["sigmacube_variable"])
+    known = {"estimate": name, "std": f"{name}_uncertainty", "rejected": "rejected"}
+    return {what: found for what, found in known.items() if found in dataset}
 
 
 def _stored_wavelengths(dataset: xr.Dataset, band: str) -> np.ndarray | None:

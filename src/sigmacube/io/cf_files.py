@@ -13,7 +13,9 @@ import numpy as np
 from sigmacube.io.atomic import write_netcdf
 from sigmacube.io.error_models import arrays_of, creating, open_errors, pack
 from sigmacube.io.hdf import check_lengths
+from sigmacube.io.places import reason_of
 from sigmacube.io.result_file import ResultFile
+from sigmacube.io.zarr import library, local_store
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -28,8 +30,8 @@ _CHUNK = 64
 class _Labelled(ABC):
     """What both formats share."""
 
-    keeps_factors = True
-    states_correlation = True
+    holds_errors = True
+    """There is a place for the error model, and for how errors are correlated."""
     is_zarr: bool
 
     def files(self, path: Path, *, uncertainty: bool, rejected: bool) -> list[Path]:
@@ -51,12 +53,9 @@ class _Labelled(ABC):
         for key in (name, f"{name}_uncertainty", "residual_ratio"):
             if key in made:
                 made[key] = made[key].astype(dtype)
-        encoding = {
-            # Coordinates must not carry a fill value.
-            str(key): {"_FillValue": cf.fill_of(variable, key in made.data_vars)}
-            | self.stored_as(variable)
-            for key, variable in made.variables.items()
-        }
+        encoding = cf.encoding_of(made)
+        for key, variable in made.variables.items():
+            encoding[str(key)] |= self.stored_as(variable)
         self.put(made, names[path], encoding)
         if keep_factors:
             kept = arrays_of(result)
@@ -69,31 +68,29 @@ class _Labelled(ABC):
         closing = ExitStack()
         try:
             dataset = closing.enter_context(self.get(path))
-            header = cf.read_header(dataset)
-            about = cf.to_result(dataset, header, slice(0, 1))
+            about = cf.to_result(dataset)
             errors = open_errors(dataset, about.noise, about.estimate.shape[2])
         except (OSError, KeyError) as error:
             closing.close()
-            reason = " ".join(str(error).split())
-            raise ValueError(f"not readable as {self.name} ({reason}).") from None
+            raise ValueError(f"not readable as {self.name} ({reason_of(error)}).") from None
         except BaseException:
             closing.close()
             raise
-        names = {k: v for k, v in cf.cube_names(header.name).items() if v in dataset}
+        names, axes = cf.cubes_in(dataset), cf.axes_of(dataset)
 
         def load(key: str, rows: slice, cols: slice, bands: slice) -> np.ndarray:
-            return cf.read_cube(dataset, header, names[key], rows, cols, bands)
+            return cf.read_cube(dataset, names[key], rows, cols, bands)
 
         def correlation(axis: int, part: slice) -> np.ndarray:
-            dim = header.axes[axis]
+            dim = axes[axis]
             stored = dataset[f"err_corr_{dim}"][{dim: part, f"{dim}_2": part}]
             return np.asarray(stored.values)
 
-        stated = all(f"err_corr_{axis}" in dataset for axis in header.axes[:2])
-        rows, cols, bands = (dataset.sizes[axis] for axis in header.axes)
+        stated = all(f"err_corr_{axis}" in dataset for axis in axes[:2])
+        rows, cols, bands = (dataset.sizes[axis] for axis in axes)
         return ResultFile(
             path.name, about, tuple(names), (rows, cols, bands),
-            _stored_chunks(dataset[header.name], header.axes), load,
+            _stored_chunks(dataset[names["estimate"]], axes), load,
             correlation=correlation if stated else None, errors=errors, closing=closing,
         )  # fmt: skip
 
@@ -150,8 +147,6 @@ class _Zarr(_Labelled):
     name, is_zarr = "Zarr", True
 
     def files(self, path: Path, *, uncertainty: bool, rejected: bool) -> list[Path]:
-        from sigmacube.io.zarr import library
-
         library()
         return [path]
 
@@ -159,12 +154,11 @@ class _Zarr(_Labelled):
         return {"chunks": _chunks(variable.shape)} if variable.ndim else {}
 
     def put(self, made: xr.Dataset, path: Path, encoding: dict[str, dict[str, Any]]) -> None:
+        library()
         made.to_zarr(path, mode="w-", zarr_format=3, consolidated=False, encoding=encoding)
 
     def get(self, path: Path) -> xr.Dataset:
         import xarray as xr
-
-        from sigmacube.io.zarr import local_store
 
         store = local_store(path)
         return xr.open_dataset(store, engine="zarr", consolidated=False, cache=False)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 # PROJ method -> CF grid_mapping_name and the CF names of its parameters.
@@ -69,6 +69,20 @@ def from_gdal(numbers: Iterable[Any]) -> list[float]:
     """
     c, a, b, f, d, e = (float(number) for number in numbers)
     return [a, b, c, d, e, f]
+
+
+def from_grid_mapping(attrs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return ``crs_wkt`` and ``transform`` from the attributes of a CF grid mapping that has them.
+
+    Examples
+    --------
+    >>> from_grid_mapping({"GeoTransform": "600000 30 0 5800000 0 -30"})
+    {'transform': [30.0, 0.0, 600000.0, 0.0, -30.0, 5800000.0]}
+    """
+    wkt = attrs.get("crs_wkt") or attrs.get("spatial_ref")
+    found: dict[str, Any] = {"crs_wkt": wkt} if isinstance(wkt, str) and wkt else {}
+    numbers = str(attrs.get("GeoTransform", "")).split()
+    return found | ({"transform": from_gdal(numbers)} if len(numbers) == 6 else {})
 
 
 def same_transform(one: Sequence[float] | None, other: Sequence[float] | None) -> bool:

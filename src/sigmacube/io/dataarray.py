@@ -11,7 +11,11 @@ import xarray as xr
 
 from sigmacube.cube import Cube
 from sigmacube.io import wavelengths as spectral
+from sigmacube.io.crs import from_grid_mapping
 from sigmacube.io.variables import BAND_NAMES, COL_NAMES, ROW_NAMES, axes_from_names
+
+#: Units of coordinates that are taken for wavelengths.
+_LENGTHS = ("nm", "um", "µm", "nanometer", "nanometre", "micrometer", "micrometre", "micron")
 
 
 def from_dataarray(array: xr.DataArray) -> Cube:
@@ -67,7 +71,9 @@ def describe(array: xr.DataArray) -> tuple[xr.DataArray, np.ndarray | None, dict
         metadata |= {"notes": [note]} if note else {}
     nodata = _nodata(array)
     metadata |= {} if nodata is None else {"nodata": nodata}
-    return ordered, wavelengths, metadata | _dataarray_place(array)
+    key = str(array.attrs.get("grid_mapping", "spatial_ref"))
+    place = from_grid_mapping(array.coords[key].attrs) if key in array.coords else {}
+    return ordered, wavelengths, metadata | place
 
 
 def _roles(array: xr.DataArray) -> tuple[str, str, str]:
@@ -108,16 +114,7 @@ def _band_coordinate(array: xr.DataArray, dim: str) -> xr.DataArray | None:
             return coordinate
     for coordinate in along:
         units = str(coordinate.attrs.get("units", "")).lower().rstrip("s")
-        if units in (
-            "nm",
-            "um",
-            "µm",
-            "nanometer",
-            "nanometre",
-            "micrometer",
-            "micrometre",
-            "micron",
-        ):
+        if units in _LENGTHS:
             return coordinate
     return None
 
@@ -136,20 +133,6 @@ def dataarray_mask(array: xr.DataArray, values: np.ndarray) -> np.ndarray | None
     if values.dtype.kind == "f":
         valid &= np.isfinite(values)
     return valid
-
-
-def _dataarray_place(array: xr.DataArray) -> dict[str, Any]:
-    key = str(array.attrs.get("grid_mapping", "spatial_ref"))
-    attrs = array.coords[key].attrs if key in array.coords else {}
-    place: dict[str, Any] = {}
-    wkt = attrs.get("crs_wkt") or attrs.get("spatial_ref")
-    if wkt:
-        place["crs_wkt"] = str(wkt)
-    numbers = str(attrs.get("GeoTransform", "")).split()
-    if len(numbers) == 6:
-        c, a, b, f, d, e = (float(number) for number in numbers)
-        place["transform"] = [a, b, c, d, e, f]
-    return place
 
 
 def labels_of(array: xr.DataArray, roles: tuple[str, ...]) -> dict[str, Any]:

@@ -17,47 +17,19 @@ from sigmacube.io.sensors import in_envi
 from sigmacube.io.source import Source, planes
 from sigmacube.io.wavelengths import numbers, to_nanometres
 
-DATA_SUFFIXES = (
-    "",
-    ".img",
-    ".dat",
-    ".raw",
-    ".bin",
-    ".bsq",
-    ".bil",
-    ".bip",
-    ".cube",
-    ".hyspex",
-    ".cue",
-)
+DATA_SUFFIXES = ("", ".img", ".dat", ".raw", ".bin", ".bsq", ".bil", ".bip", ".cube", ".hyspex",
+                 ".cue")  # fmt: skip
 _TYPES = {1: "u1", 2: "i2", 3: "i4", 4: "f4", 5: "f8", 12: "u2", 13: "u4", 14: "i8", 15: "u8"}
 _COMPLEX = {6: "complex64", 9: "complex128"}
 #: Order of the axes on disk, and where (row, col, band) are found in it.
 _LAYOUTS = {"bsq": ((2, 0, 1), (1, 2, 0)), "bil": ((0, 2, 1), (0, 2, 1)), "bip": ((0, 1, 2),) * 2}
 #: Fields that are kept under a shared metadata key, or that describe this file alone.
 _KNOWN = (
-    "samples",
-    "lines",
-    "bands",
-    "header offset",
-    "file type",
-    "data type",
-    "interleave",
-    "byte order",
-    "wavelength",
-    "wavelength units",
-    "fwhm",
-    "bbl",
-    "band names",
-    "data ignore value",
-    "reflectance scale factor",
-    "data gain values",
-    "data offset values",
-    "map info",
-    "coordinate system string",
-    "acquisition time",
-    "file compression",
-)
+    "samples", "lines", "bands", "header offset", "file type", "data type", "interleave",
+    "byte order", "wavelength", "wavelength units", "fwhm", "bbl", "band names",
+    "data ignore value", "reflectance scale factor", "data gain values", "data offset values",
+    "map info", "coordinate system string", "acquisition time", "file compression",
+)  # fmt: skip
 _MAX_HEADER = 64 * 2**20
 #: Bytes unpacked at a time.
 _UNPACKED = 16 * 2**20

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from sigmacube.io.metadata import from_json, merged
-from sigmacube.io.places import check_beside, gdal_name
+from sigmacube.io.places import check_beside, gdal_name, reason_of
 from sigmacube.io.source import Source, planes
 from sigmacube.io.wavelengths import numbers, to_nanometres
 
@@ -84,16 +84,12 @@ def open_source(
         with opened(where) as dataset:
             return _source(path, where, dataset)
     except RasterioError as error:
-        raise ValueError(f"{told}: not readable as GeoTIFF ({_short(error)}).") from None
+        reason = reason_of(error.__cause__ or error)
+        raise ValueError(f"{told}: not readable as GeoTIFF ({reason}).") from None
     except ValueError as error:
         if str(error).startswith(f"{told}:"):
             raise
         raise ValueError(f"{told}: {error}") from None
-
-
-def _short(error: Exception) -> str:
-    cause = error.__cause__ or error
-    return " ".join(str(cause).split())
 
 
 def _source(path: Path, place: str, dataset: Any) -> Source:
@@ -147,7 +143,8 @@ def _loader(path: str) -> Any:
                 c0, c1, _ = cols.indices(dataset.width)
                 block = dataset.read(window=Window(c0, r0, c1 - c0, r1 - r0))
         except RasterioError as error:
-            raise ValueError(f"{path}: the pixels cannot be read ({_short(error)}).") from None
+            reason = reason_of(error.__cause__ or error)
+            raise ValueError(f"{path}: the pixels cannot be read ({reason}).") from None
         return np.ascontiguousarray(block.transpose(1, 2, 0))
 
     return load

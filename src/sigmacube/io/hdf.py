@@ -11,7 +11,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from sigmacube.io import sensors
-from sigmacube.io.places import address_of, opened_hdf5, printable
+from sigmacube.io.places import address_of, opened_hdf5, printable, reason_of
 from sigmacube.io.sensors.content import as_text as _text
 from sigmacube.io.source import Source
 from sigmacube.io.variables import Variable, open_variables
@@ -71,7 +71,7 @@ def contents(
     except FileNotFoundError:
         raise
     except (OSError, RuntimeError, KeyError) as error:
-        raise ValueError(f"{path}: not readable as HDF5 ({_short(error)}).") from None
+        raise ValueError(f"{path}: not readable as HDF5 ({reason_of(error)}).") from None
     return attrs, found
 
 
@@ -108,10 +108,6 @@ def _arrays(file: Any, skip: bytes | None) -> Iterator[tuple[bytes, Any]]:
                 waiting.append((path + b"/", item))
             elif isinstance(item, h5py.Dataset) and item.shape is not None:
                 yield path, item
-
-
-def _short(error: Exception) -> str:
-    return printable(" ".join(str(error).split()))
 
 
 def attributes(attrs: Any) -> dict[str, Any]:
@@ -210,7 +206,7 @@ def _loader(path: Path | str, key: bytes) -> Callable[[tuple[slice, ...]], np.nd
                 return np.asarray(file[key][part])
         except (OSError, RuntimeError) as error:
             name = key.decode("utf-8", "replace")
-            raise ValueError(f"{path}: {name} cannot be read ({_short(error)}).") from None
+            raise ValueError(f"{path}: {name} cannot be read ({reason_of(error)}).") from None
 
     return load
 
@@ -241,7 +237,7 @@ def _classic_contents(path: Path) -> tuple[dict[str, Any], list[Variable]]:
                 for name, item in file.variables.items()
             ]
     except Exception as error:  # SciPy raises whatever the damaged bytes lead to
-        raise ValueError(f"{path}: not readable as netCDF ({_short(error)}).") from None
+        raise ValueError(f"{path}: not readable as netCDF ({reason_of(error)}).") from None
     return attrs, variables
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -64,34 +64,37 @@ def write_product(
         ]
         images = {path: layers}
     else:
+        beside = path.with_name(f"{path.stem}_uncert{path.suffix}")
         images = {
-            path.with_name(f"{path.stem}_uncert{path.suffix}"): _bands(product, product.std, " σ"),
-            path: _bands(product, product.estimate, ""),
-        }
+            file: _layers(partial(_plane, values), range(values.shape[2]), product.wavelengths,
+                          unit, mark)
+            for file, values, mark in ((beside, product.std, " σ"), (path, product.estimate, ""))
+        }  # fmt: skip
     _write(images, path, product.metadata, lookup, tags, overwrite)
     return path
-
-
-def _bands(product: Product, values: Any, mark: str) -> list[_Layer]:
-    unit = str(product.metadata.get("units") or "")
-    layers = []
-    for band in range(values.shape[2]):
-        centre = None if product.wavelengths is None else float(product.wavelengths[band])
-        layers.append(_layer(partial(_plane, values, band), band, centre, mark, unit))
-    return layers
 
 
 def _plane(values: Any, band: int) -> np.ndarray:
     return np.asarray(values[..., band])
 
 
-def _layer(
-    read: Callable[[], np.ndarray], band: int, centre: float | None, mark: str, unit: str
-) -> _Layer:
-    if centre is None:
-        return _Layer(f"band {band}{mark}", read, {}, unit)
-    tags = {"wavelength": repr(centre), "wavelength_units": "Nanometers"}
-    return _Layer(f"{centre:.1f} nm{mark}", read, tags, unit)
+def _layers(
+    read: Callable[[int], np.ndarray],
+    bands: Iterable[int],
+    wavelengths: np.ndarray | None,
+    unit: str,
+    mark: str,
+) -> list[_Layer]:
+    """Return bands of a cube as layers, with a mark behind their names."""
+    layers = []
+    for band in map(int, bands):
+        name, tags = f"band {band}", {}
+        if wavelengths is not None:
+            centre = float(wavelengths[band])
+            name = f"{centre:.1f} nm"
+            tags = {"wavelength": repr(centre), "wavelength_units": "Nanometers"}
+        layers.append(_Layer(f"{name}{mark}", partial(read, band), tags, unit))
+    return layers
 
 
 def write_result(
@@ -136,21 +139,12 @@ def write_result(
         lookup = lookup_of(metadata, source.shape[:2]) if ortho else None
         tags = {"sigmacube_settings": to_json(source.about.settings)}
         unit = str(metadata.get("units") or "")
-        images: dict[Path, list[_Layer]] = {}
         beside = path.with_name(f"{path.stem}_uncert{path.suffix}")
-        for name, file, mark in (("std", beside, " σ"), ("estimate", path, "")):
-            if name not in source.cubes:
-                continue
-            images[file] = [
-                _layer(
-                    partial(source.image, name, int(band)),
-                    int(band),
-                    None if source.wavelengths is None else float(source.wavelengths[band]),
-                    mark,
-                    unit,
-                )
-                for band in chosen
-            ]
+        images = {
+            file: _layers(partial(source.image, name), chosen, source.wavelengths, unit, mark)
+            for name, file, mark in (("std", beside, " σ"), ("estimate", path, ""))
+            if name in source.cubes
+        }
         _write(images, path, metadata, lookup, tags, overwrite)
     return path
 

@@ -27,7 +27,7 @@ def to_json(content: Mapping[str, Any], *, indent: int | None = None) -> str:
     '{"nodata": "nan", "fwhm": [6.5, 7.0]}'
     """
     kept = {key: value for key, value in content.items() if key not in NOT_TEXT}
-    return json.dumps(_plain(kept), indent=indent, ensure_ascii=False, allow_nan=False)
+    return json.dumps(plain(kept), indent=indent, ensure_ascii=False, allow_nan=False)
 
 
 def from_json(text: str) -> dict[str, Any]:
@@ -95,15 +95,16 @@ _SHAPES: dict[str, Callable[[Any], bool]] = {
 }
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """Return a value as JSON can hold it."""
     if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
+        return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, np.ndarray):
-        return _plain(value.tolist())
+        return plain(value.tolist())
     if isinstance(value, (list, tuple, set)):
-        return [_plain(item) for item in value]
+        return [plain(item) for item in value]
     if isinstance(value, np.generic):
-        return _plain(value.item())
+        return plain(value.item())
     if isinstance(value, float) and not np.isfinite(value):
         return str(value)  # JSON has no NaN
     if isinstance(value, bytes):

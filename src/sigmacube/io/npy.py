@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from sigmacube.io.places import check_plain
+from sigmacube.io.places import check_plain, reason_of
 from sigmacube.io.source import Source
 from sigmacube.io.variables import Variable, open_variables
 
@@ -83,7 +83,6 @@ def _member(path: Path, archive: zipfile.ZipFile, member: str) -> Variable:
 
 
 def _reason(error: Exception) -> str:
-    text = " ".join(str(error).split())
-    if "pickle" in text.lower():
+    if "pickle" in str(error).lower():
         return "it holds pickled Python objects, which are never loaded. It must hold numbers."
-    return f"not readable as a NumPy file ({text or type(error).__name__})."
+    return f"not readable as a NumPy file ({reason_of(error)})."

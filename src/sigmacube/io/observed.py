@@ -32,6 +32,13 @@ def open_observed(given: Any, result: ResultFile) -> Cube | Source:
     return cube
 
 
+def observed_for(given: Any, path: Any, result: ResultFile) -> Cube | Source | None:
+    """Open the noisy input that is given; without one, that which lies beside a result's file."""
+    if given is not None:
+        return open_observed(given, result)
+    return find_observed(path, result) if isinstance(path, str | Path) else None
+
+
 def find_observed(path: str | Path, result: ResultFile) -> Cube | Source | None:
     """Open the input that a result was made from, where it lies beside the result.
 

@@ -118,8 +118,7 @@ def _fetched(address: str, process: int) -> Any:
     try:
         stream = system.open(path, "rb", block_size=_BLOCK, cache_type="blockcache")
     except Exception as error:  # each file system raises its own kinds
-        cause = error.__cause__ or error
-        reason = " ".join(str(cause).split()) or type(cause).__name__
+        reason = reason_of(error.__cause__ or error)
         raise ValueError(f"{address}: cannot be read ({reason}).") from None
     return h5py.File(stream, "r")
 
@@ -181,16 +180,17 @@ def reading(path: Path | str) -> Iterator[None]:
         if name in str(error) and not isinstance(error, UnicodeError):
             if len(str(error)) <= _LONGEST:
                 raise
-            raise ValueError(_reason(error)) from error
-        raise ValueError(f"{path}: {_reason(error)}") from error
+            raise ValueError(reason_of(error)) from error
+        raise ValueError(f"{path}: {reason_of(error)}") from error
     except MemoryError as error:
-        raise MemoryError(f"{path}: {_reason(error)}") from error
+        raise MemoryError(f"{path}: {reason_of(error)}") from error
     except OSError as error:
         if error.errno is not None and not type(error).__module__.startswith("h5"):
             raise
-        raise ValueError(f"{path}: cannot be read ({_reason(error)}).") from error
+        raise ValueError(f"{path}: cannot be read ({reason_of(error)}).") from error
     except Exception as error:  # libraries raise whatever damaged bytes lead to
-        raise ValueError(f"{path}: damaged ({type(error).__name__}: {_reason(error)}).") from error
+        told = f"{type(error).__name__}: {reason_of(error)}"
+        raise ValueError(f"{path}: damaged ({told}).") from error
 
 
 def guarded(path: Path | str, function: Callable[..., _Result]) -> Callable[..., _Result]:
@@ -203,8 +203,15 @@ def guarded(path: Path | str, function: Callable[..., _Result]) -> Callable[...,
     return safely
 
 
-def _reason(error: BaseException) -> str:
-    text = printable(" ".join(str(error).split()))
+def reason_of(error: BaseException) -> str:
+    r"""Return what an error says, on one line that is not too long.
+
+    Examples
+    --------
+    >>> reason_of(ValueError("bad\n header")), reason_of(EOFError())
+    ('bad header', 'EOFError')
+    """
+    text = printable(" ".join(str(error).split())) or type(error).__name__
     return f"{text[:_LONGEST]}…" if len(text) > _LONGEST else text
 
 

@@ -5,17 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import xarray as xr
 
-from sigmacube._version import __version__
 from sigmacube.io import cf as cubes
-from sigmacube.io import maps
-from sigmacube.io.atomic import staged, write_netcdf
+from sigmacube.io import maps, writer_of
+from sigmacube.io.atomic import staged
 from sigmacube.io.metadata import to_json
 from sigmacube.io.ortho import lookup_of
 from sigmacube.io.places import local_path
@@ -39,6 +37,8 @@ def to_dataset(product: Product) -> xr.Dataset:
     >>> sorted(made.data_vars), made["ndvi"].dims
     (['ndvi', 'ndvi_uncertainty'], ('y', 'x'))
     """
+    from sigmacube.products import FLAGS
+
     name = re.sub(r"\W", "_", product.name, flags=re.ASCII) or "product"
     dims = _dims(product)
     made = xr.Dataset(attrs=_attributes(product))
@@ -47,12 +47,13 @@ def to_dataset(product: Product) -> xr.Dataset:
     made[name] = _variable(product, product.estimate, dims, about)
     made[f"{name}_uncertainty"] = _variable(product, product.std, dims, _sigma(product, name))
     if product.flags is not None:
-        flags = _flag_attributes()
+        what = "why a value or its standard deviation is missing"
+        flags = cubes.flag_attributes(what, " ".join(FLAGS.values()))
         made[f"{name}_flag"] = _variable(product, np.asarray(product.flags, np.int8), dims, flags)
     if "row" in dims:
-        place = cubes._Dims(dims["row"], dims["col"], "band", ())
+        place = cubes.Dims(dims["row"], dims["col"], "band", ())
         if "xarray" not in product.metadata:
-            cubes._add_place(made, product.metadata, place, name)
+            cubes.add_place(made, product.metadata, place, name)
     return made
 
 
@@ -93,23 +94,14 @@ def _variable(
 
 
 def _attributes(product: Product) -> dict[str, Any]:
-    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    what = str(product.settings.get("product", product.name))
-    source = product.metadata.get("source")
-    return {
-        "Conventions": "CF-1.11",
-        "title": f"{product.name} with standard deviation",
-        "institution": str(product.metadata.get("institution", "not stated")),
-        "source": f"sigmacube {__version__}" + (f", from {source}" if source else ""),
-        "history": f"{now} sigmacube {__version__} product {what}",
-        "references": cubes.REFERENCES,
-        "sigmacube_version": __version__,
-        "sigmacube_product": to_json(product.settings),
-    }
+    title = f"{product.name} with standard deviation"
+    made = f"product {product.settings.get('product', product.name)}"
+    about = cubes.file_attributes(product.metadata, title, made)
+    return about | {"sigmacube_product": to_json(product.settings)}
 
 
 def _about(product: Product, name: str) -> dict[str, Any]:
-    attrs: dict[str, Any] = {"long_name": name, "units": cubes._units(product.metadata) or "1"}
+    attrs: dict[str, Any] = {"long_name": name, "units": cubes.units_of(product.metadata) or "1"}
     if product.bands:
         expression = product.settings.get("expression", "")
         used = ", ".join(f"b{asked:g}: {found:.1f} nm" for asked, _, found in product.bands)
@@ -131,21 +123,10 @@ def _sigma(product: Product, name: str) -> dict[str, Any]:
     )
     return {
         "long_name": f"standard deviation of {name}",
-        "units": cubes._units(product.metadata) or "1",
+        "units": cubes.units_of(product.metadata) or "1",
         "standard_error_multiplier": 1,
         "pdf_shape": "gaussian",
         "comment": comment,
-    }
-
-
-def _flag_attributes() -> dict[str, Any]:
-    from sigmacube.products import FLAGS
-
-    return {
-        "long_name": "why a value or its standard deviation is missing",
-        "standard_name": "quality_flag",
-        "flag_values": np.array(list(FLAGS), dtype=np.int8),
-        "flag_meanings": " ".join(FLAGS.values()),
     }
 
 
@@ -181,21 +162,12 @@ def write(
     with staged([path], overwrite=overwrite, stale=[]) as (temporary,):
         if path.suffix.lower() == ".csv":
             temporary.write_text(_table(product), encoding="utf-8")
-        elif path.suffix.lower() == ".zarr":
-            from sigmacube.io.zarr import library
-
-            library()
-            encoding = {str(k): {"_FillValue": f} for k, f in _fills(to_dataset(product)).items()}
-            to_dataset(product).to_zarr(
-                temporary, mode="w-", zarr_format=3, consolidated=False, encoding=encoding
-            )
         else:
             made = to_dataset(product)
-            encoding = {
-                str(k): {"_FillValue": f} | ({"zlib": True} if made[k].ndim else {})
-                for k, f in _fills(made).items()
-            }
-            write_netcdf(made, temporary, encoding)
+            encoding = cubes.encoding_of(made)
+            for key, how in encoding.items():
+                how |= {"zlib": True} if path.suffix.lower() == ".nc" and made[key].ndim else {}
+            writer_of(path).put(made, temporary, encoding)
     return path
 
 
@@ -226,11 +198,6 @@ def check(dims: tuple[str, ...], path: Path) -> None:
         raise ValueError(f"{path}: values of regions are no map. It must be .csv, .nc or .zarr.")
     if suffix == ".csv" and dims[0] != "region":
         raise ValueError(f"{path}: only values of regions can be written as .csv.")
-
-
-def _fills(made: xr.Dataset) -> dict[Any, Any]:
-    """Return the fill value of every variable: none for coordinates and integers."""
-    return {k: cubes.fill_of(v, k in made.data_vars) for k, v in made.variables.items()}
 
 
 def _table(product: Product) -> str:

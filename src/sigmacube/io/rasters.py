@@ -28,8 +28,7 @@ if TYPE_CHECKING:
 class _Rasters(ABC):
     """What ENVI and GeoTIFF results share: which parts there are, and their order."""
 
-    keeps_factors = False
-    states_correlation = False
+    holds_errors = False
 
     def files(self, path: Path, *, uncertainty: bool, rejected: bool) -> list[Path]:
         parts = ["_windows", *["_rejected"] * rejected, *["_uncert"] * uncertainty, ""]

@@ -20,9 +20,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sigmacube.core.card import Card, size_of, span_of
+from sigmacube.core.parallel import strips
+from sigmacube.core.validity import check_pixel
 from sigmacube.core.whitening import std_of_noise
-from sigmacube.core.windows import Axis, Span
-from sigmacube.error_correlation import window_sides
+from sigmacube.core.windows import Span, nearest_windows
 from sigmacube.io.places import check_plain, guarded, local_path, reading
 
 if TYPE_CHECKING:
@@ -36,7 +37,8 @@ _CACHE_BYTES = 256_000_000
 #: Elements that are looked at together.
 _STREAMED = 4_000_000
 
-Progress = Callable[[np.ndarray], bool]
+Growing = Callable[[np.ndarray], bool]
+"""Takes a picture as it grows; the reading stops where it returns False."""
 Load = Callable[[str, slice, slice, slice], np.ndarray]
 
 
@@ -149,10 +151,8 @@ class ResultFile(Card):
 
     def spectrum(self, name: str, row: int, col: int) -> np.ndarray:
         """Return the (bands,) values of one pixel."""
-        rows, cols, bands = self.shape
-        if not (0 <= row < rows and 0 <= col < cols):
-            raise ValueError(f"Invalid pixel ({row}, {col}). The result has {rows}×{cols} pixels.")
-        return self._load(name, slice(row, row + 1), slice(col, col + 1), slice(0, bands))[0, 0]
+        check_pixel(row, col, self.shape, "result")
+        return self.block(name, slice(row, row + 1), slice(col, col + 1))[0, 0]
 
     def block(self, name: str, rows: slice, cols: slice) -> np.ndarray:
         """Return the (row, col, band) values of a block."""
@@ -203,11 +203,10 @@ class ResultFile(Card):
         with reading(self.name):
             return self.known_errors().bytes_in_memory() + 24.0 * rows * cols * bands
 
-    def strips(self) -> Iterator[slice]:
-        """Yield rows that are looked at together."""
+    def strips(self) -> list[slice]:
+        """Return rows that are looked at together, strip by strip."""
         height = max(1, _STREAMED // (self.shape[1] * self.shape[2]))
-        for start in range(0, self.shape[0], height):
-            yield slice(start, min(start + height, self.shape[0]))
+        return strips(0, self.shape[0], height)
 
     @cached_property
     def filled_bands(self) -> np.ndarray:
@@ -226,7 +225,7 @@ class ResultFile(Card):
         rows: slice | None = None,
         cols: slice | None = None,
         step: int = 1,
-        progress: Progress | None = None,
+        progress: Growing | None = None,
     ) -> np.ndarray:
         """Return one band of a part of the scene, every ``step``-th pixel of it.
 
@@ -276,13 +275,9 @@ class ResultFile(Card):
         """Return ``ranks`` or ``residual_ratio`` per pixel: that of the window centred nearest."""
         values = np.asarray(getattr(self.about, name), dtype=np.float64)
         values = np.nanmax(values, axis=2) if values.ndim == 3 else values
-        chosen = []
-        for axis, part in enumerate((rows, cols)):
-            size, count = self.shape[axis], values.shape[axis]
-            part = part or slice(0, size)
-            pixels = np.arange(part.start, part.stop, step)
-            centres = self._window_centres(axis, count)
-            chosen.append(np.abs(pixels[:, None] - centres).argmin(axis=1))
+        parts = (rows or slice(0, self.shape[0]), cols or slice(0, self.shape[1]))
+        pixels = [np.arange(part.start, part.stop, step) for part in parts]
+        chosen = nearest_windows(self.about.settings, self.shape, values.shape, pixels)
         return values[np.ix_(*chosen)]
 
     def thinned(self, limit: int) -> tuple[DenoisedCube, int]:
@@ -297,16 +292,6 @@ class ResultFile(Card):
         every = (slice(0, rows), slice(0, cols), slice(0, bands))
         read = {name: self._gather(name, *every, step)[0] for name in self.cubes}
         return self._result(read, self.about.error_model), step
-
-    def _window_centres(self, axis: int, count: int) -> np.ndarray:
-        settings = self.about.settings
-        window, step = window_sides(settings, "window"), window_sides(settings, "step")
-        size = self.shape[axis]
-        if window is not None and step is not None and window[axis] <= size:
-            starts = Axis(size, window[axis], step[axis]).starts
-            if len(starts) == count:
-                return np.asarray(starts + (window[axis] - 1) / 2)
-        return (np.arange(count) + 0.5) * size / count - 0.5
 
     def _known(self, key: Any) -> np.ndarray | None:
         with self._lock:
@@ -327,7 +312,7 @@ class ResultFile(Card):
         cols: slice,
         bands: slice,
         step: int,
-        progress: Progress | None = None,
+        progress: Growing | None = None,
     ) -> tuple[np.ndarray, bool]:
         """Return every step-th pixel of a part, read by tiles, and whether it is whole."""
         at = [np.arange(part.start, part.stop, step) for part in (rows, cols)]

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from sigmacube.core.card import Card, size_of, span_of
+from sigmacube.core.parallel import strips
 from sigmacube.core.validity import broadcast_mask
 from sigmacube.cube import Cube
 from sigmacube.io.metadata import PER_BAND
@@ -122,9 +123,7 @@ class Source(Card):
             return self._cube(self.load(everything, everything), self._joint(self._band_mask()))
         valid = np.ones(self.shape, dtype=bool) if self._needs_pass() else None
         values = None if self.lazy and plain else np.empty(self.shape, self.dtype)
-        step = max(1, _BLOCK // (cols * bands))
-        for start in range(0, rows, step):
-            block = slice(start, min(start + step, rows))
+        for block in strips(0, rows, max(1, _BLOCK // (cols * bands))):
             stored = self.load(block, everything)
             if values is not None:
                 values[block] = self._physical(stored)

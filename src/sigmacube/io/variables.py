@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from sigmacube.io import wavelengths as spectral
-from sigmacube.io.crs import from_gdal
+from sigmacube.io.crs import from_grid_mapping
 from sigmacube.io.metadata import from_json, merged
 from sigmacube.io.source import Source
 
@@ -232,27 +232,38 @@ def _per_band(
     return extra
 
 
-def _scalar(value: Any) -> float | None:
+def number_in(attrs: Mapping[str, Any], key: str, default: float | None = None) -> float:
+    """Return an attribute as a number; without a default it must be there.
+
+    Examples
+    --------
+    >>> number_in({"scale_factor": np.array([0.5])}, "scale_factor")
+    0.5
+    """
+    if key not in attrs:
+        if default is not None:
+            return default
+        raise ValueError(f"the attribute {key} is missing. It must be a number.")
     try:
-        return float(np.asarray(value).reshape(-1)[0])
-    except (TypeError, ValueError, IndexError):
-        return None
+        values = {float(value) for value in np.asarray(attrs[key]).reshape(-1)}
+    except (TypeError, ValueError, OverflowError):
+        values = set()
+    if len(values) != 1:
+        raise ValueError(f"the attribute {key} is {attrs[key]!r:.60}. It must be a number.")
+    return values.pop()
 
 
 def _scaling(cube: Variable, metadata: dict[str, Any]) -> dict[str, Any]:
     extra: dict[str, Any] = {}
     for key in ("_FillValue", "missing_value"):
-        nodata = _scalar(cube.attrs[key]) if key in cube.attrs else None
-        if nodata is not None:
-            metadata["nodata"] = nodata
-            extra["nodata"] = nodata
+        if key in cube.attrs:
+            metadata["nodata"] = extra["nodata"] = number_in(cube.attrs, key)
             break
     for key, name, neutral in (("scale_factor", "scale", 1.0), ("add_offset", "offset", 0.0)):
-        value = _scalar(cube.attrs[key]) if key in cube.attrs else None
-        if value is not None:
-            metadata[key] = value
-            if value != neutral:
-                extra[name] = value
+        if key in cube.attrs:
+            metadata[key] = number_in(cube.attrs, key)
+            if metadata[key] != neutral:
+                extra[name] = metadata[key]
     return extra
 
 
@@ -267,12 +278,7 @@ def _place(
     by_name = {v.base: v for v in variables}
     mapping = by_name.get(str(cube.attrs.get("grid_mapping", "")).lower())
     if mapping is not None:
-        wkt = mapping.attrs.get("crs_wkt") or mapping.attrs.get("spatial_ref")
-        if isinstance(wkt, str):
-            metadata["crs_wkt"] = wkt
-        numbers = str(mapping.attrs.get("GeoTransform", "")).split()
-        if len(numbers) == 6:
-            metadata["transform"] = from_gdal(numbers)
+        metadata |= from_grid_mapping(mapping.attrs)
     if "transform" in metadata or len(cube.dims) != 3:
         return
     row, col = (by_name.get((cube.dims[axis] or "").lower()) for axis in order[:2])
@@ -303,65 +309,18 @@ def _pixel_index(v: Variable, first_step: tuple[float, float]) -> bool:
     return first_step == (0.0, 1.0) and "standard_name" not in v.attrs
 
 
-BAND_NAMES = frozenset(
-    {
-        "band",
-        "bands",
-        "wavelength",
-        "wavelengths",
-        "channel",
-        "channels",
-        "spectral",
-        "spectrum",
-        "lambda",
-        "wl",
-        "wvl",
-        "nbands",
-        "n_bands",
-        "wave",
-        "spectral_band",
-        "spectral_bands",
-        "b",
-    }
-)
-ROW_NAMES = frozenset(
-    {
-        "y",
-        "row",
-        "rows",
-        "line",
-        "lines",
-        "lat",
-        "latitude",
-        "downtrack",
-        "down_track",
-        "along_track",
-        "northing",
-        "nrows",
-        "height",
-        "r",
-    }
-)
-COL_NAMES = frozenset(
-    {
-        "x",
-        "col",
-        "cols",
-        "column",
-        "columns",
-        "sample",
-        "samples",
-        "lon",
-        "longitude",
-        "crosstrack",
-        "cross_track",
-        "across_track",
-        "easting",
-        "ncols",
-        "width",
-        "c",
-    }
-)
+BAND_NAMES = frozenset((
+    "band", "bands", "wavelength", "wavelengths", "channel", "channels", "spectral", "spectrum",
+    "lambda", "wl", "wvl", "nbands", "n_bands", "wave", "spectral_band", "spectral_bands", "b",
+))  # fmt: skip
+ROW_NAMES = frozenset((
+    "y", "row", "rows", "line", "lines", "lat", "latitude", "downtrack", "down_track",
+    "along_track", "northing", "nrows", "height", "r",
+))  # fmt: skip
+COL_NAMES = frozenset((
+    "x", "col", "cols", "column", "columns", "sample", "samples", "lon", "longitude", "crosstrack",
+    "cross_track", "across_track", "easting", "ncols", "width", "c",
+))  # fmt: skip
 _LETTERS = {"r": "row", "c": "col", "b": "band"}
 
 

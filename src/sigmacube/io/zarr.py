@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from sigmacube.io.places import reason_of
 from sigmacube.io.source import Source
 from sigmacube.io.variables import Variable, open_variables
 
@@ -61,8 +62,9 @@ def open_source(
         else:
             arrays = [item for item in root.members(max_depth=None) if hasattr(item[1], "shape")]
     except Exception as error:  # each damaged part of a store raises its own kind
-        reason = " ".join(str(error).split()) or type(error).__name__
-        raise ValueError(f"{address or path}: not readable as a Zarr store ({reason}).") from None
+        raise ValueError(
+            f"{address or path}: not readable as a Zarr store ({reason_of(error)})."
+        ) from None
     variables = [_variable(path, name, array) for name, array in arrays]
     return open_variables(path, variables, attrs=attrs, variable=variable, axes=axes)
 
@@ -82,16 +84,15 @@ def _variable(path: Path, name: str, array: Any) -> Variable:
         try:
             return np.asarray(array[key])
         except Exception as error:  # codecs raise their own kinds
-            reason = " ".join(str(error).split()) or type(error).__name__
-            raise ValueError(f"{path}: {name} cannot be read ({reason}).") from None
+            raise ValueError(f"{path}: {name} cannot be read ({reason_of(error)}).") from None
 
     named = tuple(dims) if isinstance(dims, list | tuple) else ()
     known = tuple(dim if isinstance(dim, str) else None for dim in named)
     return Variable(name, tuple(array.shape), dtype, load, known, attrs)
 
 
-def _decoded(text: str) -> float | None:
-    """Return a fill value that xarray stored as text: the eight bytes of a double, or a number."""
+def _decoded(text: str) -> float | str:
+    """Return a fill value that xarray stored as the eight bytes of a double; others as they are."""
     try:
         return float(text)
     except ValueError:
@@ -99,4 +100,4 @@ def _decoded(text: str) -> float | None:
     try:
         return float(struct.unpack("<d", base64.standard_b64decode(text))[0])
     except (ValueError, struct.error):
-        return None
+        return text

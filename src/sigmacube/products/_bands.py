@@ -7,7 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from sigmacube.products._types import Product, history, keeps_labels, std_of, without_bands
+from sigmacube.products._types import (
+    Product,
+    history,
+    keeps_labels,
+    of_bands,
+    std_of,
+    without_bands,
+)
 from sigmacube.result import EstimatedCube
 
 
@@ -71,9 +78,8 @@ def resample(
     }
     if fwhm is not None:
         metadata["fwhm"] = np.broadcast_to(np.asarray(fwhm, float), len(rows)).tolist()
-    return Product(
-        str(cube.metadata.get("name", "estimate")), values, std, ("row", "col", "band"),
-        np.where(np.isfinite(values), 0, 1).astype(np.uint8), naive,
+    return of_bands(
+        cube, values, std, naive,
         wavelengths=None if centres is None else np.asarray(centres, dtype=np.float64),
         metadata=metadata,
         settings=history(cube, {"product": "resample", "shape": shape}),

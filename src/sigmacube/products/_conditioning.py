@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from sigmacube.core.card import Card, count_of, spread_of
+from sigmacube.core.validity import check_pixel
 from sigmacube.result import EstimatedCube
 
 
@@ -76,9 +77,8 @@ def condition(
     True
     """
     errors = cube.known_errors()
-    rows, cols, n_bands = errors.shape
-    if not (0 <= row < rows and 0 <= col < cols):
-        raise ValueError(f"Invalid pixel ({row}, {col}). The cube has {rows}×{cols} pixels.")
+    n_bands = errors.shape[2]
+    check_pixel(row, col, errors.shape)
     known = np.isfinite(cube.estimate[row, col])
     if not known.any():
         raise ValueError(f"Invalid pixel ({row}, {col}). It has no data.")

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from sigmacube.core.errors import CombinedErrors, ErrorModel, IndependentErrors
-from sigmacube.products._types import Product
+from sigmacube.products._types import Product, of_bands
 from sigmacube.result import EstimatedCube
 
 
@@ -35,12 +35,7 @@ class FusedCube(EstimatedCube):
 
     def as_product(self) -> Product:
         """Return the cube as a product, to be saved."""
-        flags = np.where(np.isfinite(self.estimate), 0, 1).astype(np.uint8)
-        name = str(self.metadata.get("name", "estimate"))
-        return Product(
-            name, self.estimate, self.std, ("row", "col", "band"), flags,
-            wavelengths=self.wavelengths, metadata=self.metadata, settings=self.settings,
-        )  # fmt: skip
+        return of_bands(self, self.estimate, self.std, settings=self.settings)
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> Path:
         """Write the cube as .nc or .zarr."""

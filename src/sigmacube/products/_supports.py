@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from sigmacube.core.errors import PixelSets
-from sigmacube.products._types import Product, history, keeps_labels, std_of
+from sigmacube.products._types import Product, history, keeps_labels, of_bands, std_of
 from sigmacube.result import EstimatedCube
 
 
@@ -215,15 +215,6 @@ def means(cube: EstimatedCube, supports: Supports, name: str, workers: int | Non
     variance[:, known] = errors.support_covariance(supports, rows, rows, workers)
     estimate = supports.mean(cube.estimate)
     std = np.where(np.isfinite(estimate), np.sqrt(variance), np.nan)
-    made = Product(
-        str(cube.metadata.get("name", "estimate")),
-        estimate,
-        std,
-        ("row", "col", "band"),
-        np.where(np.isfinite(estimate), 0, 1).astype(np.uint8),
-        np.sqrt(supports.sum(np.square(std_of(cube)), power=2)),
-        wavelengths=cube.wavelengths,
-        metadata=cube.metadata,
-        settings=history(cube, {"product": name}),
-    )
-    return supports.shaped(made)
+    naive = np.sqrt(supports.sum(np.square(std_of(cube)), power=2))
+    settings = history(cube, {"product": name})
+    return supports.shaped(of_bands(cube, estimate, std, naive, settings=settings))

@@ -155,6 +155,20 @@ class Product(Card):
         return product.write(self, path, overwrite=overwrite, ortho=ortho)
 
 
+def of_bands(
+    cube: EstimatedCube,
+    values: np.ndarray,
+    std: np.ndarray,
+    independent_std: np.ndarray | None = None,
+    **told: Any,
+) -> Product:
+    """Return values (row, col, band) of what a cube measures as a product, told other fields."""
+    flags = np.where(np.isfinite(values), 0, 1).astype(np.uint8)
+    told = {"wavelengths": cube.wavelengths, "metadata": cube.metadata} | told
+    name = str(cube.metadata.get("name", "estimate"))
+    return Product(name, values, std, ("row", "col", "band"), flags, independent_std, **told)
+
+
 def keeps_labels(
     make: Callable[Concatenate[EstimatedCube, _Args], Product],
 ) -> Callable[Concatenate[EstimatedCube, _Args], Product]:

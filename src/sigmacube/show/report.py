@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
+from functools import partial
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,10 +16,11 @@ from sigmacube._version import __version__
 from sigmacube.core.card import size_of
 from sigmacube.core.validity import finite_mean
 from sigmacube.core.whitening import std_of_noise
+from sigmacube.core.windows import window_sides
 from sigmacube.cube import Cube
 from sigmacube.io.atomic import check_output, staged
 from sigmacube.io.cf import REFERENCES
-from sigmacube.io.observed import block_of, find_observed, open_observed, picture_of
+from sigmacube.io.observed import block_of, observed_for, picture_of
 from sigmacube.io.places import check_plain
 from sigmacube.io.result_file import ResultFile, open_result
 from sigmacube.io.source import Source
@@ -93,28 +95,30 @@ def write_report(
             f"{out}: a report cannot have the suffix {out.suffix!r}. It must be .html."
         )
     check_output([out], overwrite=overwrite)
-    achieved = _coverage(calibration)
+    check = _read(calibration) if isinstance(calibration, str | Path) else calibration
+    achieved = _coverage(check)
     with open_result(result) as source:
-        _check_scene(calibration, source)
-        before = None if observed is None else open_observed(observed, source)
-        if before is None and isinstance(result, str | Path):
-            before = find_observed(result, source)
+        _check_scene(check, source)
+        before = observed_for(observed, result, source)
         page = _Page(source, before, achieved).html()
     with staged([out], overwrite=overwrite) as (temporary,):
         temporary.write_text(page, encoding="utf-8")
     return out
 
 
+def _read(path: str | Path) -> Any:
+    """Return what a JSON file holds."""
+    check_plain(Path(path))
+    try:
+        return json.loads(Path(path).read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path}: no JSON ({error}).") from None
+
+
 def _coverage(given: Any) -> dict[float, float] | None:
     """Return achieved coverage by nominal level, from any of the accepted forms."""
     if given is None:
         return None
-    if isinstance(given, str | Path):
-        check_plain(Path(given))
-        try:
-            given = json.loads(Path(given).read_text(encoding="utf-8"))
-        except (ValueError, RecursionError) as error:
-            raise ValueError(f"{given}: no JSON ({error}).") from None
     if isinstance(given, Mapping):
         given = given.get("coverage", given)
     given = getattr(given, "coverage", given)
@@ -132,8 +136,6 @@ def _coverage(given: Any) -> dict[float, float] | None:
 
 def _check_scene(given: Any, source: ResultFile) -> None:
     """Refuse the check of another scene, where both say which one it was."""
-    if isinstance(given, str | Path):
-        given = json.loads(Path(given).read_text(encoding="utf-8"))
     theirs = given.get("scene") if isinstance(given, Mapping) else getattr(given, "scene", None)
     ours = source.about.settings.get("scene")
     if theirs and ours and theirs != ours:
@@ -240,16 +242,13 @@ class _Page:
 
     def spectra(self) -> str:
         """Return the spectra of a few telling pixels."""
-        from matplotlib.figure import Figure
-
         if not self.pixels:
             return _section("Spectra", "<p>No pixel has values.</p>")
-        images = []
-        for number, pixel in enumerate(self.pixels, start=1):
-            with plots.style():
-                figure = Figure(figsize=(4.0, 3.6), layout="constrained")
-                self._spectrum(figure, pixel, number)
-            images.append(_image(figure, "svg", f"Spectrum of pixel {number}"))
+        images = [
+            _drawn((4.0, 3.6), f"Spectrum of pixel {number}",
+                   partial(self._spectrum, pixel=pixel, number=number))
+            for number, pixel in enumerate(self.pixels, start=1)
+        ]  # fmt: skip
         caption = (
             "Estimate with its 95 % interval"
             + (", observed values as dots." if self.observed is not None else ".")
@@ -300,38 +299,32 @@ class _Page:
 
     def noise(self) -> str:
         """Return noise and sigma per band."""
-        from matplotlib.figure import Figure
-
         result = self.result
         if result.std is None:
             return _section(
                 "Noise", f"<p>{escape(key_figures(result)['noise σ'])}. No σ was computed.</p>"
             )
-        with plots.style():
-            figure = Figure(figsize=(7.4, 2.9), layout="constrained")
-            plots.noise_spectrum(result, ax=figure.subplots())
+        name = "Noise per band"
+        image = _drawn(
+            (7.4, 2.9), name, lambda figure: plots.noise_spectrum(result, ax=figure.subplots())
+        )
         origin = str(result.settings.get("noise_source", "not stated"))
         told = "given by the user" if origin == "given" else f"from: {origin}"
-        return _section(
-            "Noise per band",
-            f"<div class=plot>{_image(figure, 'svg', 'Noise per band')}</div>"
-            + _caption(f"The noise was {escape(told)}."),
-        )
+        caption = _caption(f"The noise was {escape(told)}.")
+        return _section(name, f"<div class=plot>{image}</div>{caption}")
 
     def calibration(self) -> str:
         """Return achieved against claimed coverage."""
-        from matplotlib.figure import Figure
-
-        assert self.coverage is not None
-        with plots.style():
-            figure = Figure(figsize=(4.6, 4.2), layout="constrained")
-            plots.calibration(self.coverage, ax=figure.subplots())
+        coverage = self.coverage or {}
+        image = _drawn(
+            (4.6, 4.2), "Calibration",
+            lambda figure: plots.calibration(coverage, ax=figure.subplots()),
+        )  # fmt: skip
         rows = "".join(
             f"<tr><td>{100 * level:g} %</td><td>{100 * share:.1f} %</td></tr>"
-            for level, share in sorted(self.coverage.items())
+            for level, share in sorted(coverage.items())
         )
         table = f"<table><tr><th>claimed</th><th>achieved</th></tr>{rows}</table>"
-        image = _image(figure, "svg", "Calibration")
         return _section("Calibration", f"<div class=pair><div>{image}</div>{table}</div>")
 
     def settings(self) -> str:
@@ -378,7 +371,7 @@ class _Page:
                         axis.set_major_formatter(lambda value, _, s=step: f"{value * s:g}")
                 if marks:
                     self._mark(ax)
-            images.append(_image(figure, "svg", ax.get_title(), dpi=150))
+            images.append(_image(figure, ax.get_title(), dpi=150))
         return _grid(images)
 
     def _mark(self, ax: Axes) -> None:
@@ -419,10 +412,9 @@ class _Page:
         assert self.result.std is not None
         relative = np.asarray(self.result.std / std_of_noise(self.result.noise))
         left = np.sqrt(finite_mean(np.square(relative), axis=2))
-        window = self.result.settings.get("window") or [2, 2]
-        window = window if isinstance(window, list | tuple) else [window, window]
+        window = window_sides(self.result.settings, "window") or (2, 2)
         inside = np.zeros(left.shape, dtype=bool)
-        margins = [max(1, int(side) // 2 // self.step) for side in window[:2]]
+        margins = [max(1, side // 2 // self.step) for side in window]
         inside[margins[0] : -margins[0], margins[1] : -margins[1]] = True
         lines = [(f"rank {low}" if low == high else f"rank {low} to {high}", part)
                  for low, high, part in _rank_groups(rank)]  # fmt: skip
@@ -476,8 +468,18 @@ def _caption(text: str) -> str:
     return f"<p class=caption>{text}</p>"
 
 
-def _image(figure: Figure, kind: str, alt: str, **options: Any) -> str:
-    return f'<img alt="{escape(alt)}" src="{data_uri(figure, kind, **options)}">'
+def _drawn(size: tuple[float, float], alt: str, draw: Callable[[Figure], Any]) -> str:
+    """Return what is drawn on a new figure of a size as an image."""
+    from matplotlib.figure import Figure
+
+    with plots.style():
+        figure = Figure(figsize=size, layout="constrained")
+        draw(figure)
+    return _image(figure, alt)
+
+
+def _image(figure: Figure, alt: str, **options: Any) -> str:
+    return f'<img alt="{escape(alt)}" src="{data_uri(figure, "svg", **options)}">'
 
 
 def _sides(value: Any) -> str:

@@ -70,8 +70,7 @@ def _complete_store(job: Job) -> None:
     passing("metadata-before")
     small = made.drop_vars([*cubes])
     small["residual_ratio"] = small["residual_ratio"].astype(job.run["dtype"])
-    encoding = {str(k): {"_FillValue": cf.fill_of(v, k in small.data_vars)}
-                for k, v in small.variables.items()}  # fmt: skip
+    encoding = cf.encoding_of(small)
     attrs, small.attrs = small.attrs, {}
     small.to_zarr(job.store, mode="a", zarr_format=3, consolidated=False, encoding=encoding)
     passing("metadata-during")
@@ -131,7 +130,7 @@ def _write_files(job: Job, path: Path) -> None:
     passing("metadata-before")
     names = dict(zip(finals, temporary, strict=True))
     result = _result(job)
-    stated = {"correlation": result.error_correlation()} if writer.states_correlation else {}
+    stated = {"correlation": result.error_correlation()} if writer.holds_errors else {}
     writer.write(result, names, path, job.run["dtype"], **stated)
     if job.keeps_factors:
         with creating(names[path], zarr=False) as (create, tell):
@@ -149,8 +148,6 @@ def _result(job: Job) -> DenoisedCube:
 
     source, survey = job.source, job.survey
     cubes = {what: da.from_zarr(array).transpose(1, 2, 0) for what, array in job.arrays.items()}
-    filled = np.zeros(survey.shape[2], dtype=bool)
-    filled[survey.bands] = True
     maps = window_maps(job, job.finished(check=False).values())
     return DenoisedCube(
         estimate=cubes["estimate"],
@@ -165,7 +162,7 @@ def _result(job: Job) -> DenoisedCube:
         wavelengths=source.wavelengths,
         metadata=dict(source.metadata),
         settings=survey.record(),
-        filled_bands=filled,
+        filled_bands=np.isin(np.arange(survey.shape[2]), survey.bands),
     )
 
 

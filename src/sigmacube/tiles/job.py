@@ -22,6 +22,7 @@ from sigmacube import io
 from sigmacube.core.parallel import parallel
 from sigmacube.core.stored import ModelArrays
 from sigmacube.estimators import Region, estimator
+from sigmacube.io.places import reason_of
 from sigmacube.io.source import Source
 from sigmacube.io.watch import check_unchanged, removed
 from sigmacube.pipeline import denoise_region
@@ -93,10 +94,9 @@ class Job:
         except Exception as error:  # a damaged archive raises many kinds
             if str(error).startswith(f"{self.folder.place}:"):
                 raise
-            reason = " ".join(str(error).split()) or type(error).__name__
             raise ValueError(
-                f"{self.folder.place}: the state of the run is damaged ({reason}). --overwrite "
-                "starts anew."
+                f"{self.folder.place}: the state of the run is damaged ({reason_of(error)}). "
+                "--overwrite starts anew."
             ) from error
 
     @cached_property

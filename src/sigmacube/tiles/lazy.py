@@ -58,15 +58,13 @@ def denoise_lazily(
     parts = [_delayed_tile(blocks, survey, tile) for tile in tiles]
     cubes = _assembled(tiles, parts, survey, ordered.dtype)
     rows, cols = tiles.counts
-    filled = np.zeros(survey.shape[2], dtype=bool)
-    filled[survey.bands] = True
     result = DenoisedCube(
         noise=survey.noise,
         noise_power=estimator(settings).noise_power(survey),
         wavelengths=wavelengths,
         metadata=metadata,
         settings=survey.record(),
-        filled_bands=filled,
+        filled_bands=np.isin(np.arange(survey.shape[2]), survey.bands),
         **cubes,
     )
     middle = parts[rows // 2 * cols + cols // 2]
@@ -77,11 +75,9 @@ def _computed(result: DenoisedCube, delayed: Any) -> DenoisedCube:
     """Return one tile of a result, computed."""
     import dask
 
-    estimate, std, ranks, ratio, scale, _, odd = dask.compute(*delayed)
-    return replace(
-        result, estimate=estimate, std=std, ranks=ranks, residual_ratio=ratio, noise_scale=scale,
-        rejected=None, unexplained=np.argwhere(odd), filled_bands=None, typical=None,
-    )  # fmt: skip
+    (part,) = dask.compute(delayed)
+    part |= {"rejected": None, "unexplained": np.argwhere(part["unexplained"])}
+    return replace(result, **part, filled_bands=None, typical=None)
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,22 +124,30 @@ def _delayed_tile(blocks: _Blocks, survey: Survey, tile: Tile) -> Any:
     extent = estimator(survey.settings).extent(Scene(blocks, survey), tile.rows, tile.cols)
     region = blocks.region(*extent)
     task = partial(_solve_tile, replace(region, values=None), survey, tile)
-    return dask.delayed(task, nout=7, pure=False)(region.values)
+    return dask.delayed(task, pure=False)(region.values)
 
 
-def _solve_tile(blocks: _Blocks, survey: Survey, tile: Tile, values: Any) -> tuple[Any, ...]:
+def _solve_tile(blocks: _Blocks, survey: Survey, tile: Tile, values: Any) -> dict[str, Any]:
+    """Return arrays of a tile by fields of `DenoisedCube`; flags in place of listed pixels."""
     source = replace(blocks, values=values)
     with parallel(1) as run:
         part = denoise_region(source, survey, run, rows=tile.rows, cols=tile.cols)
     here = tile.windows_in(survey.grid, part.grid)
-    windows = (part.ranks[here], part.residual_ratio[here])
     rejected = part.left_out
     if rejected is None:
         rejected = np.zeros(part.estimate.shape, dtype=bool)
     odd = np.zeros(part.estimate.shape[:2], dtype=bool)
     if part.unexplained is not None:
         odd[tuple((part.unexplained - (tile.rows[0], tile.cols[0])).T)] = True
-    return part.estimate, part.std, *windows, part.noise_scale, rejected, odd
+    return {
+        "estimate": part.estimate,
+        "std": part.std,
+        "ranks": part.ranks[here],
+        "residual_ratio": part.residual_ratio[here],
+        "noise_scale": part.noise_scale,
+        "rejected": rejected,
+        "unexplained": odd,
+    }
 
 
 def _assembled(
@@ -156,7 +160,7 @@ def _assembled(
     output = dtype if dtype in (np.float32, np.float64) else np.dtype(np.float64)
     layers = () if len(grid.bands) == 1 else (len(grid.bands),)
 
-    def joined(index: int, kind: Any, windows: bool, depth: tuple[int, ...]) -> Any:
+    def joined(name: str, kind: Any, depth: tuple[int, ...], windows: bool = False) -> Any:
         lines = []
         for row in range(tiles.counts[0]):
             line = []
@@ -165,7 +169,7 @@ def _assembled(
                 ends = tile.windows(grid) if windows else (tile.rows, tile.cols)
                 size = tuple(stop - start for start, stop in ends)
                 if min(size) > 0:
-                    task = parts[tile.number][index]
+                    task = parts[tile.number][name]
                     line.append(da.from_delayed(task, (*size, *depth), dtype=kind))
             if line:
                 lines.append(da.concatenate(line, axis=1))
@@ -175,11 +179,11 @@ def _assembled(
     scaled, chosen = survey.signal_noise is not None, estimator(survey.settings)
     looked = chosen.lists_unexplained
     return {
-        "estimate": joined(0, output, False, bands),
-        "std": joined(1, output, False, bands) if survey.settings.uncertainty else None,
-        "ranks": joined(2, np.int64, True, layers),
-        "residual_ratio": joined(3, np.float64, True, layers),
-        "noise_scale": joined(4, np.float64, False, ()) if scaled else None,
-        "rejected": joined(5, bool, False, bands) if chosen.sets_aside else None,
-        "unexplained": da.argwhere(joined(6, bool, False, ())) if looked else None,
+        "estimate": joined("estimate", output, bands),
+        "std": joined("std", output, bands) if survey.settings.uncertainty else None,
+        "ranks": joined("ranks", np.int64, layers, windows=True),
+        "residual_ratio": joined("residual_ratio", np.float64, layers, windows=True),
+        "noise_scale": joined("noise_scale", np.float64, ()) if scaled else None,
+        "rejected": joined("rejected", bool, bands) if chosen.sets_aside else None,
+        "unexplained": da.argwhere(joined("unexplained", bool, ())) if looked else None,
     }

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-import os
-import secrets
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sigmacube.core.card import Card
+from sigmacube.io.atomic import staged
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -121,8 +119,8 @@ class MonteCarlo(Card):
         """Return the figures as JSON text, and write it to a file where one is named."""
         text = json.dumps(self.to_dict(), indent=1, allow_nan=False) + "\n"
         if path is not None:
-            with replaced(Path(path)) as partial:
-                partial.write_text(text, encoding="utf-8")
+            with staged([Path(path)], overwrite=True) as (temporary,):
+                temporary.write_text(text, encoding="utf-8")
         return text
 
     def plot_qq(self, *, elements: int = 5, ax: Axes | None = None) -> Axes:
@@ -157,17 +155,6 @@ class MonteCarlo(Card):
         from sigmacube.show import plots
 
         return plots.trials_figure(self)
-
-
-@contextmanager
-def replaced(path: Path) -> Iterator[Path]:
-    """Yield a name beside a file; what is written there takes its place, whole or not at all."""
-    partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}.partial")
-    try:
-        yield partial
-        os.replace(partial, path)
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 def _keys(by_level: Mapping[float, float]) -> dict[str, float | None]:

@@ -20,10 +20,11 @@ import numpy as np
 
 from sigmacube._version import __version__
 from sigmacube.check.calibration import calibrated
-from sigmacube.check.montecarlo.result import replaced
 from sigmacube.core.parallel import parallel
 from sigmacube.core.progress import Progress
 from sigmacube.cube import Cube
+from sigmacube.io.atomic import staged
+from sigmacube.io.metadata import plain
 from sigmacube.pipeline import as_cube, denoise_cube
 from sigmacube.settings import Settings
 from sigmacube.synthetic import add_noise
@@ -154,8 +155,8 @@ class Trials:
                     f"Invalid checkpoint {self.folder}: it holds files but no run.json. It must be "
                     "a new folder, or that of an earlier run."
                 )
-            with replaced(known) as partial:
-                partial.write_text(json.dumps(mine, indent=1), encoding="utf-8")
+            with staged([known], overwrite=True) as (temporary,):
+                temporary.write_text(json.dumps(mine, indent=1), encoding="utf-8")
             return
         theirs = json.loads(known.read_text())
         differing = sorted(k for k in {*mine, *theirs} if mine.get(k) != theirs.get(k))
@@ -175,7 +176,7 @@ class Trials:
             "impulses": self.impulses,
             "seed": str(self.entropy),
             "sigma": self.sigma,
-            "options": _plain(self.options or {}),
+            "options": {key: _told(value) for key, value in (self.options or {}).items()},
             "version": __version__,
         }
 
@@ -209,7 +210,7 @@ def make_trials(
 
 def _save(path: Path, values: np.ndarray) -> None:
     """Write a flat single-precision array, whole or not at all."""
-    with replaced(path) as partial, partial.open("wb") as file:
+    with staged([path], overwrite=True) as (temporary,), temporary.open("wb") as file:
         np.save(file, np.asarray(values, dtype=np.float32).ravel(), allow_pickle=False)
 
 
@@ -222,16 +223,10 @@ def _digest(*arrays: Any) -> str:
     return digest.hexdigest()[:16]
 
 
-def _plain(value: Any) -> Any:
-    """Return options as JSON can hold them; arrays by their digest, functions by their name."""
-    if isinstance(value, Mapping):
-        return {str(k): _plain(v) for k, v in sorted(value.items())}
-    if isinstance(value, list | tuple):
-        return [_plain(v) for v in value]
+def _told(value: Any) -> Any:
+    """Return an option as JSON can hold it: an array by its digest, a function by its name."""
     if isinstance(value, np.ndarray):
         return _digest(value)
-    if isinstance(value, np.generic):
-        return value.item()
-    if value is None or isinstance(value, bool | int | float | str):
-        return value
-    return getattr(value, "__qualname__", type(value).__qualname__)
+    if callable(value):
+        return getattr(value, "__qualname__", type(value).__qualname__)
+    return plain(value)

@@ -157,19 +157,12 @@ class Crop:
         """Cut weights on a cube of a shape, an array or a mapping, to where there are any."""
         if not isinstance(weights, Mapping):
             dense = np.asarray(weights, dtype=np.float64)
-            if dense.shape != shape:
-                raise ValueError(
-                    f"Invalid weights of shape {dense.shape}. They must have the shape of the "
-                    f"cube, {shape}, or be a mapping from (row, col, band) to a weight."
-                )
             where = np.argwhere(np.any(dense, axis=2))
             (top, left), (bottom, right) = (
                 (where.min(axis=0), where.max(axis=0)) if len(where) else ((0, 0), (0, 0))
             )
             return cls(int(top), int(left), dense[top : bottom + 1, left : right + 1])
         where = np.array(list(weights), dtype=int).reshape(-1, 3)
-        if np.any((where < 0) | (where >= shape)):
-            raise ValueError(f"Invalid weights outside of the cube, {shape}.")
         low = where.min(axis=0, initial=0 if not len(where) else max(shape))
         high = where.max(axis=0, initial=0)
         values = np.zeros((*(high - low + 1)[:2], shape[2]))

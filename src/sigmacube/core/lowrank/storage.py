@@ -19,6 +19,7 @@ import numpy as np
 from sigmacube.core.errors_in_units import mean_gap_factor
 from sigmacube.core.lowrank.errors import LowRankErrors, WindowErrors
 from sigmacube.core.lowrank.factors import Factors
+from sigmacube.core.parallel import strips
 from sigmacube.core.stored import ArraySpec, ModelArrays
 from sigmacube.core.whitening import Noise
 from sigmacube.core.windows import Axis, Span, WindowGrid
@@ -51,9 +52,10 @@ def to_arrays(model: LowRankErrors, rows: Span, cols: Span) -> ModelArrays:
     }
     here = tuple(slice(span[0] - start, span[1] - start)
                  for span, start in zip((rows, cols), origin, strict=True))  # fmt: skip
-    if model.noise_variance is not None and np.any(model.noise_variance[here]):
-        arrays["noise_variance"] = model.noise_variance[here]
-    for name, kept in (("inflation", model.gap_factor), ("pixel_scale", model.pixel_scale)):
+    noise = model.noise_variance
+    maps = {"noise_variance": noise if noise is not None and np.any(noise[here]) else None}
+    maps |= {"inflation": model.gap_factor, "pixel_scale": model.pixel_scale}
+    for name, kept in maps.items():
         arrays |= {} if kept is None else {name: kept[here]}
     arrays |= {} if model.band_scale is None else {"band_scale": model.band_scale}
     if factors.weighting != "uniform":
@@ -282,9 +284,8 @@ class StoredFactors:
             return None
         rows, cols, _ = self.grid.cube_shape
         height = max(1, STREAMED // (cols * self.n_bands))
-        strips = (self._floats("inflation", (slice(top, min(top + height, rows)),))
-                  for top in range(0, rows, height))  # fmt: skip
-        return mean_gap_factor(strip for strip in strips if strip is not None)
+        found = (self._floats("inflation", (part,)) for part in strips(0, rows, height))
+        return mean_gap_factor(strip for strip in found if strip is not None)
 
     def _unpacked(
         self, grid: WindowGrid, rows: slice, cols: slice

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from sigmacube.io.crs import from_gdal
+from sigmacube.io.crs import from_grid_mapping
 from sigmacube.io.sensors.content import HdfContent, radiance, reflectance
 from sigmacube.io.source import Source
 
@@ -67,20 +67,15 @@ def opened(content: HdfContent) -> Source:
 def _place(content: HdfContent, source: Source, metadata: dict[str, Any]) -> dict[str, Any]:
     """Return where pixels lie: on the map itself, or by way of its lookup."""
     grid = content.get("transverse_mercator")
-    found: dict[str, Any] = {}
-    numbers = [] if grid is None else str(grid.attrs.get("GeoTransform", "")).split()
-    transform = from_gdal(numbers) if len(numbers) == 6 else None
-    wkt = None if grid is None else grid.attrs.get("crs_wkt") or grid.attrs.get("spatial_ref")
+    found = {} if grid is None else from_grid_mapping(grid.attrs)
     line = content.get("geolocation_lookup_table/line")
     sample = content.get("geolocation_lookup_table/sample")
     if line is None or sample is None or line.shape == source.shape[:2]:
-        found |= {} if transform is None else {"transform": transform}
-        return found | ({} if wkt is None else {"crs_wkt": str(wkt)})
+        return found
     metadata.pop("transform", None)
     metadata.pop("crs_wkt", None)
-    found["location"] = {
+    lookup = {
         "glt_x": np.abs(sample.all()).astype(np.int32),
         "glt_y": np.abs(line.all()).astype(np.int32),
     }
-    found |= {} if transform is None else {"ortho_transform": transform}
-    return found | ({} if wkt is None else {"ortho_crs_wkt": str(wkt)})
+    return {"location": lookup} | {f"ortho_{key}": value for key, value in found.items()}

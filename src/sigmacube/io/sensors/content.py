@@ -88,18 +88,6 @@ def as_text(value: Any) -> Any:
     return value
 
 
-def number_in(attrs: Mapping[str, Any], key: str, default: float | None = None) -> float:
-    """Return an attribute as a number; without a default it must be there."""
-    if key not in attrs and default is not None:
-        return default
-    try:
-        return float(np.asarray(attrs[key]).reshape(-1)[0])
-    except KeyError:
-        raise ValueError(f"the attribute {key} is missing. It must be a number.") from None
-    except (TypeError, ValueError, IndexError):
-        raise ValueError(f"the attribute {key} is {attrs[key]!r}. It must be a number.") from None
-
-
 def epsg_wkt(code: float | str) -> str:
     """Return the coordinate system of an EPSG code as WKT.
 

@@ -6,22 +6,15 @@ from typing import Any
 from xml.etree import ElementTree
 
 from sigmacube.io.sensors.content import ProductFolder, radiance, reflectance
-from sigmacube.io.sensors.images import BandTable, level_in, open_images, text_of
+from sigmacube.io.sensors.images import BandTable, bands_in, level_in, open_images, text_of
 from sigmacube.io.source import Source
 
 _NAMES = ("wavelengthCenterOfBand", "wavelengthWidthOfBand", "gainOfBand", "offsetOfBand")
 
 
-def _bands(root: ElementTree.Element) -> list[ElementTree.Element]:
-    """Return the bands by their number; other parts of the file list bands too."""
-    table = next(root.iter("bandCharacterisation"), None)
-    found = [] if table is None else list(table.iter("band"))
-    return sorted(found, key=lambda band: int(band.findtext("bandNumber") or 0))
-
-
 def finds(root: ElementTree.Element) -> bool:
     """Tell whether an XML file characterises bands the way DESIS' does."""
-    return bool(_bands(root))
+    return bool(bands_in(root, "band"))
 
 
 def opened(
@@ -31,7 +24,7 @@ def opened(
     if variable is not None or join is not None:
         raise ValueError(f"{folder.path}: DESIS has one detector; neither variable nor join apply.")
     level = level_in(folder, root, ("processingLevel", "productType", "level"))
-    table = BandTable.read(str(folder.path), _bands(root), _NAMES)
+    table = BandTable.read(str(folder.path), bands_in(root, "band"), _NAMES)
     background = float(text_of(root, "backgroundValue") or -32768)
     metadata: dict[str, Any] = {"instrument": "DESIS", "processing_level": level}
     metadata |= reflectance() if level == "L2A" else radiance("mW cm-2 sr-1 um-1")

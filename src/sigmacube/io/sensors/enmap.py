@@ -12,23 +12,16 @@ from typing import Any
 from xml.etree import ElementTree
 
 from sigmacube.io.sensors.content import ProductFolder, radiance, reflectance
-from sigmacube.io.sensors.images import BandTable, level_in, open_images, text_of
+from sigmacube.io.sensors.images import BandTable, bands_in, level_in, open_images, text_of
 from sigmacube.io.source import Source
 
 _NAMES = ("wavelengthCenterOfBand", "FWHMOfBand", "GainOfBand", "OffsetOfBand")
 _VNIR_BANDS = 91
 
 
-def _bands(root: ElementTree.Element) -> list[ElementTree.Element]:
-    """Return the bands by their number, in whatever order the file lists them."""
-    table = next(root.iter("bandCharacterisation"), None)
-    found = [] if table is None else list(table.iter("bandID"))
-    return sorted(found, key=lambda band: int(band.get("number", "0")))
-
-
 def finds(root: ElementTree.Element) -> bool:
     """Tell whether an XML file characterises bands the way EnMAP's does."""
-    return bool(_bands(root))
+    return bool(bands_in(root, "bandID"))
 
 
 def opened(
@@ -36,8 +29,7 @@ def opened(
 ) -> Source:
     """Open the cube of a product."""
     level = level_in(folder, root, ("level", "processingLevel"))
-    bands = _bands(root)
-    table = BandTable.read(str(folder.path), bands, _NAMES)
+    table = BandTable.read(str(folder.path), bands_in(root, "bandID"), _NAMES)
     split = int(float(text_of(root, "numberOfVNIRBands") or _VNIR_BANDS))
     background = float(text_of(root, "backgroundValue") or (-32768 if level == "L2A" else 0))
     metadata: dict[str, Any] = {"instrument": "EnMAP", "processing_level": level}

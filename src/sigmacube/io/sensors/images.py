@@ -53,6 +53,15 @@ class BandTable:
         return BandTable(self.wavelengths[own], self.fwhm[own], self.gain[own], self.offset[own])
 
 
+def bands_in(root: ElementTree.Element, tag: str) -> list[ElementTree.Element]:
+    """Return the bands that an XML file characterises, by their number; it may list them twice."""
+    table = next(root.iter("bandCharacterisation"), None)
+    found = [] if table is None else list(table.iter(tag))
+    return sorted(
+        found, key=lambda band: int(band.get("number") or band.findtext("bandNumber") or 0)
+    )
+
+
 def text_of(root: ElementTree.Element, tag: str) -> str | None:
     """Return the text of the first element of a name, wherever it is."""
     found = next(root.iter(tag), None)

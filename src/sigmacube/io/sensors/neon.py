@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from sigmacube.io import crs
-from sigmacube.io.sensors.content import HdfContent, as_text, epsg_wkt, number_in, reflectance
+from sigmacube.io.sensors.content import HdfContent, as_text, epsg_wkt, reflectance
 from sigmacube.io.source import Source
-from sigmacube.io.variables import Variable, cube_loader
+from sigmacube.io.variables import Variable, cube_loader, number_in
 from sigmacube.io.wavelengths import to_nanometres
 
 

@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from sigmacube.io.sensors.content import HdfContent, epsg_wkt, number_in, radiance, reflectance
+from sigmacube.io.sensors.content import HdfContent, epsg_wkt, radiance, reflectance
 from sigmacube.io.sensors.detectors import Detector, Joined
 from sigmacube.io.source import Source
-from sigmacube.io.variables import Variable, cube_loader
+from sigmacube.io.variables import Variable, cube_loader, number_in
 
 _MAX = 65535
 _LEVELS = ("1", "2B", "2C", "2D")

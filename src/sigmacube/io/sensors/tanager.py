@@ -8,16 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from sigmacube.io.sensors.content import (
-    HdfContent,
-    as_text,
-    epsg_wkt,
-    number_in,
-    radiance,
-    reflectance,
-)
+from sigmacube.io.sensors.content import HdfContent, as_text, epsg_wkt, radiance, reflectance
 from sigmacube.io.source import Source
-from sigmacube.io.variables import Variable, cube_loader
+from sigmacube.io.variables import Variable, cube_loader, number_in
 
 _CUBES = ("surface_reflectance", "toa_radiance")
 _POINT = r"{}=\(([-\d.eE+]+),([-\d.eE+]+)\)"

@@ -34,7 +34,7 @@ from sigmacube.show.plots.maps import (
     standard_errors,
 )
 from sigmacube.show.plots.products import product
-from sigmacube.show.plots.sources import Result, quantity
+from sigmacube.show.plots.sources import Result, band_axis, quantity
 from sigmacube.show.plots.spectra import noise_spectrum, spectrum, with_gaps
 from sigmacube.show.plots.theme import style
 
@@ -70,6 +70,7 @@ __all__ = [
     "SKY",
     "GREY",
     "INK",
+    "band_axis",
     "color_bands",
     "quantity",
     "standard_errors",

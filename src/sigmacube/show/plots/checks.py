@@ -14,8 +14,9 @@ from sigmacube.core.levels import LEVELS, half_width
 from sigmacube.core.validity import finite_mean
 from sigmacube.show.look import BLUE, GREY, VERMILION
 from sigmacube.show.plots.maps import residual_map
+from sigmacube.show.plots.sources import band_axis
 from sigmacube.show.plots.spectra import with_gaps
-from sigmacube.show.plots.theme import label_colorbar, new_axes, style, styled
+from sigmacube.show.plots.theme import colorbar_of, new_axes, style, styled
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -216,14 +217,13 @@ def holdout_figure(check: _Holdout) -> Figure:
 
 
 def _by_band(check: _Holdout, ax: Axes) -> None:
-    known = check.wavelengths is not None
-    x = np.asarray(check.wavelengths) if known else np.arange(len(check.band_coverage))
+    x, x_label = band_axis(check.wavelengths, len(check.band_coverage))
     share, error = 100 * check.band_coverage, 200 * check.band_coverage_error
     at, line, low, high = with_gaps(x, share, share - error, share + error)
     ax.axhline(95, color=GREY, lw=1.0)
     ax.fill_between(at, low, high, color=BLUE, alpha=0.25, lw=0)
     ax.plot(at, line, color=BLUE, lw=1.3)
-    ax.set_xlabel("wavelength (nm)" if known else "band")
+    ax.set_xlabel(x_label)
     ax.set_ylabel("elements in their 95 % interval (%)")
     ax.set_title("By band (± 2 standard errors)")
     _show_goal(ax, share)
@@ -297,5 +297,5 @@ def trials_ratio_map(found: _Trials, *, ax: Axes | None = None) -> Axes:
     """Map the predicted over the actual standard deviation, mean over bands."""
     ax = residual_map(finite_mean(found.std_ratio_map), ax=ax)
     ax.set_title("Predicted / actual σ, mean over bands")
-    label_colorbar(ax, "predicted / actual σ")
+    colorbar_of(ax).set_label("predicted / actual σ")
     return ax

@@ -23,7 +23,7 @@ from sigmacube.show.plots.sources import (
     wavelengths_of,
     window_map,
 )
-from sigmacube.show.plots.theme import draw_map, label_colorbar, percentile, style, styled
+from sigmacube.show.plots.theme import colorbar_of, draw_map, percentile, style, styled
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -115,10 +115,8 @@ def sigma_map(
     'σ, band 1'
     """
     values, where = image_of(source, "std", wavelength, band)
-    ax = draw_map(values, ax, vmin=vmin, vmax=vmax)
-    ax.set_title(f"σ{where}")
-    label_colorbar(ax, f"σ {quantity(source, brackets=True)}".strip())
-    return ax
+    label = f"σ {quantity(source, brackets=True)}".strip()
+    return draw_map(values, ax, f"σ{where}", label, vmin=vmin, vmax=vmax)
 
 
 @styled
@@ -154,10 +152,8 @@ def sigma_ratio_map(
     values, where = one_image(
         ratio, wavelengths_of(source), good_bands_of(source), wavelength, band
     )
-    ax = draw_map(values, ax, vmin=vmin, vmax=vmax)
-    ax.set_title(f"σ relative to the noise{where}")
-    label_colorbar(ax, "σ / noise σ")
-    return ax
+    title = f"σ relative to the noise{where}"
+    return draw_map(values, ax, title, "σ / noise σ", vmin=vmin, vmax=vmax)
 
 
 @styled
@@ -180,14 +176,13 @@ def rank_map(source: Result | np.ndarray, *, ax: Axes | None = None) -> Axes:
     >>> ax.get_title()
     'Rank of the windows'
     """
-    ranks = window_map(source, "ranks", np.nanmax)
+    ranks = window_map(source, "ranks")
     low, high = (int(limit) for limit in (np.nanmin(ranks), np.nanmax(ranks)))
     edges = np.arange(low, high + 2) - 0.5
     colors = mpl.colormaps["cividis"].resampled(len(edges) - 1) if high > low else "cividis"
     norm = BoundaryNorm(edges, max(len(edges) - 1, 2) if high > low else 256)
-    ax = draw_map(ranks, ax, cmap=colors, norm=norm)
-    ax.set_title("Rank of the windows")
-    bar = label_colorbar(ax, "rank")
+    ax = draw_map(ranks, ax, "Rank of the windows", "rank", cmap=colors, norm=norm)
+    bar = colorbar_of(ax)
     every = -(-(high - low + 1) // 8)
     bar.set_ticks(np.arange(low, high + 1, every))
     bar.ax.tick_params(length=0)
@@ -215,13 +210,11 @@ def residual_map(source: Result | np.ndarray, *, ax: Axes | None = None) -> Axes
     >>> plots.residual_map(np.array([[1.0, 1.02, 0.99]])).get_title()
     'Residual / noise variance'
     """
-    ratio = window_map(source, "residual_ratio", np.nanmax)
+    ratio = window_map(source, "residual_ratio")
     # Symmetric about 1, and never so narrow that sampling scatter looks like a misfit.
     reach = max(percentile(np.abs(ratio - 1), 99), 0.05)
-    ax = draw_map(ratio, ax, cmap="RdBu_r", vmin=1 - reach, vmax=1 + reach)
-    ax.set_title("Residual / noise variance")
-    label_colorbar(ax, "observed / expected variance")
-    return ax
+    title, label = "Residual / noise variance", "observed / expected variance"
+    return draw_map(ratio, ax, title, label, cmap="RdBu_r", vmin=1 - reach, vmax=1 + reach)
 
 
 @styled
@@ -252,10 +245,10 @@ def rejected_map(source: Result | np.ndarray, *, ax: Axes | None = None) -> Axes
         )
     share = np.mean(rejected, axis=2)
     top = max(percentile(share, 99), 0.01)
-    ax = draw_map(share, ax, cmap="magma", vmin=0.0, vmax=top)
-    ax.set_title("Share of bands rejected")
-    bar = label_colorbar(ax, "share of bands")
-    bar.ax.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0 if top >= 0.05 else 1))
+    title, label = "Share of bands rejected", "share of bands"
+    ax = draw_map(share, ax, title, label, cmap="magma", vmin=0.0, vmax=top)
+    percent = PercentFormatter(1.0, decimals=0 if top >= 0.05 else 1)
+    colorbar_of(ax).ax.yaxis.set_major_formatter(percent)
     return ax
 
 
@@ -299,10 +292,8 @@ def error_map(
     if z.ndim == 3 and wavelength is None and band is None:
         band = z.shape[2] // 2
     values, where = one_image(z, wavelengths_of(source), None, wavelength, band)
-    ax = draw_map(values, ax, cmap="RdBu_r", vmin=-limit, vmax=limit)
-    ax.set_title(f"Error / σ{where}")
-    label_colorbar(ax, "(estimate − truth) / σ")
-    return ax
+    title, label = f"Error / σ{where}", "(estimate − truth) / σ"
+    return draw_map(values, ax, title, label, cmap="RdBu_r", vmin=-limit, vmax=limit)
 
 
 def standard_errors(result: Result, truth: Cube | np.ndarray | None) -> np.ndarray:

@@ -11,7 +11,7 @@ from sigmacube.show.look import BLUE, CURVES
 from sigmacube.show.plots.color import false_color
 from sigmacube.show.plots.maps import sigma_map
 from sigmacube.show.plots.spectra import is_thin, spectrum, two_panels
-from sigmacube.show.plots.theme import draw_map, label_colorbar, new_axes, style
+from sigmacube.show.plots.theme import draw_map, new_axes, style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -71,9 +71,7 @@ def _maps(source: _Made, axes: np.ndarray) -> None:
         sigma_map(std, ax=axes[1])
         return
     for ax, values, title in zip(axes, (estimate, std), ("", "σ of "), strict=True):
-        draw_map(values, ax)
-        ax.set_title(f"{title}{source.name}")
-        label_colorbar(ax, f"{title}{source.name}")
+        draw_map(values, ax, f"{title}{source.name}", f"{title}{source.name}")
 
 
 def _regions(source: _Made, level: float) -> np.ndarray:

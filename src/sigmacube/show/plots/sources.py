@@ -8,12 +8,14 @@ from typing import Any, Protocol
 import numpy as np
 
 from sigmacube.core.validity import finite_mean
+from sigmacube.core.windows import nearest_windows
 from sigmacube.cube import Cube
 
 __all__ = [
     "opened",
     "std_of",
     "wavelengths_of",
+    "band_axis",
     "good_bands_of",
     "plain",
     "quantity",
@@ -80,6 +82,19 @@ def wavelengths_of(source: object) -> np.ndarray | None:
     """Return the band centres in nm, where the source states them."""
     found = getattr(source, "wavelengths", None)
     return None if found is None else np.asarray(found, dtype=np.float64)
+
+
+def band_axis(wavelengths: np.ndarray | None, bands: int) -> tuple[np.ndarray, str]:
+    """Return where bands lie along the axis of a spectrum, and the label of that axis.
+
+    Examples
+    --------
+    >>> band_axis(None, 3), band_axis(np.array([450, 550]), 2)[1]
+    ((array([0., 1., 2.]), 'band'), 'wavelength (nm)')
+    """
+    if wavelengths is None:
+        return np.arange(bands, dtype=np.float64), "band"
+    return np.asarray(wavelengths, dtype=np.float64), "wavelength (nm)"
 
 
 def good_bands_of(source: object) -> np.ndarray | None:
@@ -163,20 +178,13 @@ def one_image(
     return values[:, :, band], f", {named}"
 
 
-def window_map(source: Result | np.ndarray, name: str, pool: Any) -> np.ndarray:
+def window_map(source: Result | np.ndarray, name: str) -> np.ndarray:
     """Return a value per pixel (result) or per window (array); windows that cut bands pooled."""
     values = np.asarray(source if isinstance(source, np.ndarray) else getattr(source, name))
     values = values.astype(np.float64)
-    values = pool(values, axis=2) if values.ndim == 3 else values
-    if isinstance(source, np.ndarray):
+    values = np.nanmax(values, axis=2) if values.ndim == 3 else values
+    if isinstance(source, np.ndarray) or "window" not in source.settings:
         return values
-    window, step = (source.settings.get(key) for key in ("window", "step"))
-    if window is None or step is None:
-        return values
-    chosen = []
-    for axis in range(2):
-        side, stride = (int(v if np.ndim(v) == 0 else v[axis]) for v in (window, step))
-        size, count = source.estimate.shape[axis], values.shape[axis]
-        centres = np.minimum(np.arange(count) * stride, size - side) + (side - 1) / 2
-        chosen.append(np.abs(np.arange(size)[:, None] - centres).argmin(axis=1))
-    return values[np.ix_(*chosen)]
+    size = source.estimate.shape
+    pixels = [np.arange(side) for side in size[:2]]
+    return values[np.ix_(*nearest_windows(source.settings, size, values.shape, pixels))]

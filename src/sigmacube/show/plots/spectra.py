@@ -15,6 +15,7 @@ from sigmacube.cube import Cube
 from sigmacube.show.look import BLUE, GREY, INK, VERMILION
 from sigmacube.show.plots.sources import (
     Result,
+    band_axis,
     good_bands_of,
     pixel_of,
     quantity,
@@ -92,7 +93,7 @@ def spectrum(
     wavelengths = wavelengths_of(source) if wavelengths is None else wavelengths
     good = good_bands_of(source) if good_bands is None else np.asarray(good_bands, dtype=bool)
     bands = len(values)
-    x = np.arange(bands, dtype=float) if wavelengths is None else np.asarray(wavelengths, float)
+    x, x_label = band_axis(wavelengths, bands)
     if len(x) != bands:
         raise ValueError(f"Invalid wavelengths: {len(x)} given for {bands} bands.")
     half = None if std is None else half_width(level) * np.asarray(std)
@@ -122,7 +123,7 @@ def spectrum(
         _about(below, line(-half, half), None if true is None else line(true - values), color)
         ax.tick_params(labelbottom=False)
     lowest = ax if below is None else below
-    lowest.set_xlabel("band" if wavelengths is None else "wavelength (nm)")
+    lowest.set_xlabel(x_label)
     return ax
 
 
@@ -235,8 +236,7 @@ def noise_spectrum(source: Result, *, ax: Axes | None = None) -> Axes:
     """
     std = std_of(source)
     bands = std.shape[2]
-    wavelengths, good = wavelengths_of(source), good_bands_of(source)
-    x = np.arange(bands, dtype=float) if wavelengths is None else np.asarray(wavelengths, float)
+    (x, x_label), good = band_axis(wavelengths_of(source), bands), good_bands_of(source)
     noise = np.broadcast_to(std_of_noise(source.noise), bands)
     flat = std.reshape(-1, bands)
     kept = np.isfinite(flat).any(axis=0)
@@ -245,7 +245,7 @@ def noise_spectrum(source: Result, *, ax: Axes | None = None) -> Axes:
     ax = new_axes() if ax is None else ax
     ax.plot(*with_gaps(x, noise, good=good), color=VERMILION, label="noise of the observation")
     ax.plot(*with_gaps(x, median, good=good), color=BLUE, label="σ of the estimate (median)")
-    ax.set_xlabel("band" if wavelengths is None else "wavelength (nm)")
+    ax.set_xlabel(x_label)
     ax.set_ylabel(f"standard deviation {quantity(source, brackets=True)}".strip())
     ax.set_title("Noise before and after")
     ax.set_ylim(bottom=0)

@@ -16,7 +16,6 @@ from sigmacube.show.look import INK, NO_DATA
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.image import AxesImage
 
 _STYLE: dict[Any, Any] = {
     "figure.dpi": 110,
@@ -95,13 +94,15 @@ def image_axes(ax: Axes | None) -> Axes:
 def draw_map(
     values: np.ndarray,
     ax: Axes | None,
+    title: str,
+    label: str,
     *,
     cmap: Any = "viridis",
     vmin: float | None = None,
     vmax: float | None = None,
     norm: Normalize | None = None,
 ) -> Axes:
-    """Draw an image with a colourbar as high as itself; no value is light grey."""
+    """Draw an image with a colourbar as high as itself, and their names; no value is light grey."""
     colors = mpl.colormaps[cmap] if isinstance(cmap, str) else cmap
     colors = colors.with_extremes(bad=NO_DATA)
     ax = image_axes(ax)
@@ -115,8 +116,9 @@ def draw_map(
     # the axes' width, so a narrow scene needs a larger one.
     widen = max(1.0, values.shape[0] / values.shape[1])
     bar_axes = ax.inset_axes((1 + 0.03 * widen, 0.0, 0.04 * widen, 1.0))
-    ax.figure.colorbar(image, cax=bar_axes, extend=_extend(values, norm))
+    ax.figure.colorbar(image, cax=bar_axes, extend=_extend(values, norm), label=label)
     bar_axes.spines[:].set_linewidth(0.6)
+    ax.set_title(title)
     return ax
 
 
@@ -129,14 +131,9 @@ def _extend(values: np.ndarray, norm: Normalize) -> Any:
     return ("neither", "min", "max", "both")[bool(below) + 2 * bool(above)]
 
 
-def label_colorbar(ax: Axes, text: str) -> Any:
-    """Label the colourbar of the image on ``ax``, and return it."""
-    image: AxesImage = ax.images[0]
-    bar = image.colorbar
-    if bar is None:
-        raise ValueError("Invalid axes: its image has no colourbar.")
-    bar.set_label(text)
-    return bar
+def colorbar_of(ax: Axes) -> Any:
+    """Return the colourbar of the image on ``ax``."""
+    return ax.images[0].colorbar
 
 
 def percentile(values: np.ndarray, share: float) -> float:

@@ -31,6 +31,13 @@ from sigmacube.show.viewer.spectrum_pane import plain
 
 _DIGITS = {"@value": "printf", "@red": "printf", "@green": "printf", "@blue": "printf"}
 
+#: Columns that say where a picture lies: its corner, its width and height.
+_PLACE = ("x", "y", "dw", "dh")
+
+
+def _place(part: Part) -> dict[str, list[float]]:
+    return {key: [value] for key, value in zip(_PLACE, part.extent, strict=True)}
+
 
 class ImagePane:
     """The scene, with the marks of what is shown beside it."""
@@ -69,12 +76,11 @@ class ImagePane:
         )
         # The ranges follow the scene, not the part of it that happens to be drawn.
         plot.x_range.renderers = plot.y_range.renderers = [frame]
-        place = {"x": "x", "y": "y", "dw": "dw", "dh": "dh"}
+        place = {key: key for key in _PLACE}
         self._mapper = LinearColorMapper(palette=palettes.Viridis256, nan_color=NO_DATA)
-        self._values = ColumnDataSource({key: [] for key in ("value", *place)})
-        self._colors = ColumnDataSource(
-            {key: [] for key in ("rgba", "red", "green", "blue", *place)}
-        )
+        self._values = ColumnDataSource({key: [] for key in ("value", *_PLACE)})
+        colors = ("rgba", "red", "green", "blue")
+        self._colors = ColumnDataSource({key: [] for key in (*colors, *_PLACE)})
         self.scalar = plot.image("value", source=self._values, color_mapper=self._mapper, **place)
         self.color = plot.image_rgba("rgba", source=self._colors, **place)
         self._bar = ColorBar(color_mapper=self._mapper, width=12, padding=4, major_tick_in=0)
@@ -82,9 +88,8 @@ class ImagePane:
 
     def _add_overlay(self) -> None:
         """Add the second picture, drawn over the first right of a line."""
-        names = ("rgba", "full", "x", "y", "dw", "dh")
-        self.over = ColumnDataSource({key: [] for key in names})
-        place = {"x": "x", "y": "y", "dw": "dw", "dh": "dh"}
+        self.over = ColumnDataSource({key: [] for key in ("rgba", "full", *_PLACE)})
+        place = {key: key for key in _PLACE}
         self.second = self.figure.image_rgba("rgba", source=self.over, **place)
         self.line = Span(dimension="height", location=0, visible=False)
         self.line.update(line_color="black", line_width=2, line_dash="dashed")
@@ -146,8 +151,7 @@ class ImagePane:
 
     def show(self, picture: Picture, part: Part, title: str) -> None:
         """Draw a picture in its place."""
-        x, y, width, height = part.extent
-        place = {"x": [x], "y": [y], "dw": [width], "dh": [height]}
+        place = _place(part)
         is_color = picture.palette == "rgb"
         if is_color:
             red, green, blue = np.moveaxis(picture.values.astype(np.float32), 2, 0)
@@ -168,10 +172,8 @@ class ImagePane:
             self.over.data = {key: [] for key in self.over.data}
             self.line.visible = False
             return
-        x, y, width, height = part.extent
         packed = picture.rgba()
-        place = {"x": [x], "y": [y], "dw": [width], "dh": [height]}
-        self.over.data = {"rgba": [packed], "full": [packed.copy()], **place}
+        self.over.data = {"rgba": [packed], "full": [packed.copy()], **_place(part)}
         self.figure.title.text = f"{self.figure.title.text} ◂ ▸ {title}"
 
     def mark(self, regions: Sequence[tuple[Region, str]]) -> None:

@@ -10,7 +10,7 @@ from bokeh import palettes
 
 from sigmacube.cube import Cube
 from sigmacube.io.observed import picture_of
-from sigmacube.io.result_file import Progress, ResultFile
+from sigmacube.io.result_file import Growing, ResultFile
 from sigmacube.io.source import Source
 from sigmacube.show import plots
 
@@ -178,7 +178,7 @@ def make(
     colors: list[int],
     percentiles: tuple[float, float] = (2.0, 98.0),
     observed: Cube | Source | None = None,
-    progress: Progress | None = None,
+    progress: Growing | None = None,
 ) -> Picture:
     """Return the picture of one of `kinds`: of one band, or of red, green and blue ``colors``.
 
@@ -208,7 +208,7 @@ def _beside(
     band: int,
     colors: list[int],
     percentiles: tuple[float, float],
-    progress: Progress | None,
+    progress: Growing | None,
 ) -> Picture:
     """Return a picture of the noisy input, or of what was taken from it."""
     if observed is None:

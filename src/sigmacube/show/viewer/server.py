@@ -15,10 +15,8 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from sigmacube.cube import Cube
-from sigmacube.io.observed import find_observed, name_of, open_observed
+from sigmacube.io.observed import name_of, observed_for
 from sigmacube.io.result_file import open_result
-from sigmacube.io.source import Source
 from sigmacube.show.viewer import guard
 
 try:
@@ -163,11 +161,7 @@ class Viewer:
         if not 0 <= port <= 65_535:
             raise ValueError(f"Invalid port {port}. It must be from 0 to 65535.")
         self.source = open_result(result)
-        self.observed: Cube | Source | None = None
-        if observed is not None:
-            self.observed = open_observed(observed, self.source)
-        elif isinstance(result, str | Path):
-            self.observed = find_observed(result, self.source)
+        self.observed = observed_for(observed, result, self.source)
         self.loop = IOLoop.current()
         link = _bind(port)
         self.port = int(link.getsockname()[1])

@@ -45,12 +45,12 @@ class SpectrumPane:
         quantity: str,
         noise: np.ndarray | None = None,
     ) -> None:
-        self.x = np.arange(len(good), dtype=float) if wavelengths is None else wavelengths
+        self.x, x_label = plots.band_axis(wavelengths, len(good))
         self.good = good
         self.figure = figure(
             height=_HEIGHT - _SIGMA_HEIGHT,
             sizing_mode="stretch_width",
-            x_axis_label="band" if wavelengths is None else "wavelength (nm)",
+            x_axis_label=x_label,
             y_axis_label=quantity,
             y_range=DataRange1d(range_padding=0.06, only_visible=True),
             x_range=DataRange1d(range_padding=0.01),
