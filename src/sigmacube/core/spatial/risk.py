@@ -25,6 +25,7 @@ from sigmacube.core.spatial.subspace import project as project_bands
 from sigmacube.core.spatial.subspace import squares
 from sigmacube.core.spatial.transform import N_RINGS, forward, inverse, rings
 from sigmacube.core.spatial.unexplained import (
+    Apart,
     alone,
     apart,
     by_chance,
@@ -401,6 +402,8 @@ class Singles:
     """(3, 4) `scale_of` the scores inside the subspace, along its leading directions, outside."""
     freedom: list[tuple[np.ndarray, np.ndarray]]
     """Of each trial, degrees of freedom of the residual inside, and along leading directions."""
+    seen: list[Apart]
+    """Of each trial, pixels that differ from all around them."""
 
 
 def ordinary(trials: list[Trial], table: RiskTable, leading: int, run: Run) -> Singles:
@@ -421,9 +424,10 @@ def ordinary(trials: list[Trial], table: RiskTable, leading: int, run: Run) -> S
         ]
         for found, pair in zip(scores, pairs, strict=True):
             found.append(normal_score(*pair).ravel())
-    out = np.concatenate([apart(trial.smoothed.estimate).out.ravel() for trial in trials])
+    seen = [apart(trial.smoothed.estimate) for trial in trials]
+    out = np.concatenate([part.out.ravel() for part in seen])
     scale = np.array([scale_of(np.concatenate(found), out) for found in scores])
-    return Singles(leading, scale, freedom)
+    return Singles(leading, scale, freedom, seen)
 
 
 def less_own(trials: list[Trial], table: RiskTable, singles: Singles) -> RiskTable:
@@ -435,9 +439,8 @@ def less_own(trials: list[Trial], table: RiskTable, singles: Singles) -> RiskTab
     """
     known = max(1 - (1 - trials[0].share) / MOST_GONE, 0.0)
     own = error = 0.0
-    for trial, freedom in zip(trials, singles.freedom, strict=True):
+    for trial, freedom, seen in zip(trials, singles.freedom, singles.seen, strict=True):
         k = trial.residual.shape[2]
-        seen = apart(trial.smoothed.estimate)
         found = inside(trial.residual, freedom, singles.leading, singles.scale[:2], seen.out)
         every = found.doubt + alone(seen, trial.smoothed.leverage) * (1 - found.every)
         more = singles.leading * np.maximum(found.doubt_leading - every, 0).sum()

@@ -181,7 +181,7 @@ def inside(
 def by_chance(freedom: np.ndarray, scale: np.ndarray) -> float:
     """Return the mean `doubt`, less what is given back, of pixels that have noise and no more."""
     freedom = np.quantile(freedom, (np.arange(25) + 0.5) / 25)[:, None]
-    score = scale[0] + scale[1] * ndtri((np.arange(4000) + 0.5) / 4000)
+    score = scale[0] + scale[1] * ndtri((np.arange(400) + 0.5) / 400)
     spread = 2 / (9 * freedom)
     square = freedom * np.maximum(1 - spread + score * np.sqrt(spread), 0) ** 3
     none = np.zeros(square.shape, dtype=bool)
