@@ -311,7 +311,7 @@ class TestHonesty:
             truth[r, c] += contrast * (np.sqrt(40) / max(np.linalg.norm(contrast), 1.0))
         y = truth + np.random.default_rng(2).standard_normal(truth.shape)
         model, (part,) = solve(y)
-        blind = replace(model, residual_scale=model.residual_scale + np.array([0, 0, 99, 99]))
+        blind = replace(model, residual_scale=model.residual_scale + np.array([0, 0, 99, 99, 0, 0]))
         region = smooth_region(lambda r, c: (y[r, c], None), blind, (0, 60), (0, 64), run=in_turn)
         at = tuple(np.array(places).T)
         seen, unseen = (covered((p.estimate - truth)[at], p.variance[at]) for p in (part, region))

@@ -28,7 +28,6 @@ from sigmacube.core.spatial.unexplained import (
     Apart,
     alone,
     apart,
-    by_chance,
     inside,
     normal_score,
     scale_of,
@@ -403,7 +402,7 @@ class Singles:
     leading: int
     """How many directions are leading."""
     scale: np.ndarray
-    """(3, 4) `scale_of` the scores inside the subspace, along its leading directions, outside."""
+    """(3, 6) `scale_of` the scores inside the subspace, along its leading directions, outside."""
     freedom: list[tuple[np.ndarray, np.ndarray]]
     """Of each trial, degrees of freedom of the residual inside, and along leading directions."""
     seen: list[Apart]
@@ -438,8 +437,8 @@ def less_own(trials: list[Trial], table: RiskTable, singles: Singles) -> RiskTab
     """Return the table without the error that single pixels have by themselves.
 
     For their residual, or for what they alone made: it is part of what the identity has, and is
-    claimed where it is; along leading directions what is beyond chance. Where many elements are
-    missing the identity is known too badly to take anything off.
+    claimed where it is. Where many elements are missing the identity is known too badly to take
+    anything off.
     """
     known = max(1 - (1 - trials[0].share) / MOST_GONE, 0.0)
     own = error = 0.0
@@ -447,9 +446,7 @@ def less_own(trials: list[Trial], table: RiskTable, singles: Singles) -> RiskTab
         k = trial.residual.shape[2]
         found = inside(trial.residual, freedom, singles.leading, singles.scale[:2], seen.out)
         every = found.doubt + alone(seen, trial.smoothed.leverage) * (1 - found.every)
-        more = singles.leading * np.maximum(found.doubt_leading - every, 0).sum()
-        more -= every.size * by_chance(freedom[1], singles.scale[1])
-        own += float(k * every.sum() + max(more, 0.0))
+        own += float(k * every.sum())
         error += float(np.sum(table.pixel_error(trial.smoothed.claim)))
     share = 1 - known * min(own / max(error, 1e-12), MOST_OWN)
     return replace(table, factor=share * table.factor, lost=share * table.lost)

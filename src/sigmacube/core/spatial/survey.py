@@ -81,9 +81,8 @@ class SpatialModel:
     risk: RiskTable
     """How large errors are."""
     residual_scale: np.ndarray
-    """(3, 4) of the tests inside the subspace, along its leading directions, and outside: centre
-    and width on ordinary pixels, and the score that foreign pixels begin at, among all and among
-    those that stand out."""
+    """(3, 6) `scale_of` the scores of residuals inside the subspace, along its leading directions,
+    and outside."""
     leading: int
     """How many directions of B are leading: materials differ along these most."""
     missing: bool
@@ -205,7 +204,7 @@ def survey(
         noise_power=powers,
         edges=edges,
         risk=RiskTable.unknown(basis.shape[1]),
-        residual_scale=np.ones((3, 4)),
+        residual_scale=np.ones((3, 6)),
         leading=1,
         missing=missing,
         hole_factor=1.0,

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
-from scipy.special import ndtr, ndtri
+from scipy.special import ndtr
 
 from sigmacube.core.parallel import ParallelMap, in_turn, strips
 
@@ -74,28 +74,33 @@ def leading_directions(spread: np.ndarray) -> int:
 
 
 def scale_of(score: np.ndarray, out: np.ndarray) -> np.ndarray:
-    """Return centre and width of the scores of ordinary pixels, and where foreign ones begin.
+    """Return (6,) centre and width of the scores of ordinary pixels, and where foreign ones begin.
 
     Centre and width by quartiles, width one at least. Foreign pixels begin at the score beyond
     which no more than a third of what is seen is expected of ordinary pixels: among all, and, no
-    later, among those that stand out.
+    later, among those that stand out. The last two are the shares of what is seen there, among all
+    and among those, that are not expected.
     """
     if score.size < 50:
-        return np.array([0.0, 1.0, HIGHEST, HIGHEST])
+        return np.array([0.0, 1.0, HIGHEST, HIGHEST, 0.0, 0.0])
     low, middle, high = np.quantile(score, [0.25, 0.5, 0.75])
     width = max((high - low) / 1.349, 1.0)
     score = (score - middle) / width
-    at = _begin(score)
-    return np.array([middle, width, at, min(_begin(score[out]), at)])
+    every, some = _begin(score), _begin(score[out])
+    if some[0] >= every[0]:
+        some = every
+    return np.array([middle, width, every[0], some[0], every[1], some[1]])
 
 
-def _begin(score: np.ndarray) -> float:
+def _begin(score: np.ndarray) -> tuple[float, float]:
+    """Return the score that foreign pixels begin at, and the share of those beyond that are."""
     if score.size < FEWEST:
-        return HIGHEST
-    at = np.arange(LOWEST, HIGHEST, 0.1)
+        return HIGHEST, 0.0
+    at = np.append(np.arange(LOWEST, HIGHEST, 0.1), HIGHEST)
     seen = np.array([np.count_nonzero(score > t) for t in at])
-    rare = np.flatnonzero(ndtr(-at) * score.size <= seen / 3)
-    return float(at[rare[0]]) if len(rare) else HIGHEST
+    chance = ndtr(-at) * score.size
+    rare = np.append(np.flatnonzero(chance <= seen / 3), len(at) - 1)[0]
+    return float(at[rare]), float(max(1 - chance[rare] / max(seen[rare], 1), 0.0))
 
 
 def given_back(
@@ -166,27 +171,18 @@ def inside(
     freedom
         Degrees of freedom (row, col) along all directions, and along the leading ones.
     scale
-        (2, 4) `scale_of` the scores of both.
+        (2, 6) `scale_of` the scores of both. Along leading directions doubt is for scenes that
+        have more beyond where foreign pixels begin than chance makes.
     """
     k = residual.shape[2]
     square = np.sum(residual**2, axis=2), np.sum(residual[..., :leading] ** 2, axis=2)
     every, listed = given_back(square[0], freedom[0], scale[0], out)
     more = np.maximum(given_back(square[1], freedom[1], scale[1], out)[0], every)
     doubts = [doubt(*part, out) for part in zip(square, freedom, scale, strict=True)]
+    doubts[1] *= np.where(out, scale[1, 5], scale[1, 4])
     return GivenBack(
         every, more, doubts[0] * (1 - every) / k, doubts[1] * (1 - more) / leading, listed
     )
-
-
-def by_chance(freedom: np.ndarray, scale: np.ndarray) -> float:
-    """Return the mean `doubt`, less what is given back, of pixels that have noise and no more."""
-    freedom = np.quantile(freedom, (np.arange(25) + 0.5) / 25)[:, None]
-    score = scale[0] + scale[1] * ndtri((np.arange(400) + 0.5) / 400)
-    spread = 2 / (9 * freedom)
-    square = freedom * np.maximum(1 - spread + score * np.sqrt(spread), 0) ** 3
-    none = np.zeros(square.shape, dtype=bool)
-    given, _ = given_back(square, freedom, scale, none)
-    return float(np.mean(doubt(square, freedom, scale, none) * (1 - given)))
 
 
 @dataclass(frozen=True, eq=False)
