@@ -205,8 +205,8 @@ def measured_risk(trials: list[Trial], k: int, run: Run) -> RiskTable:
     too small at low frequencies: power by ring of frequency is matched to what the scene has.
     """
     draws: list[Callable] = [partial(_white, trials, match) for match in range(MATCHES)]
-    *white, (table, actual, spread) = at_once(run, *draws, partial(_tables, trials, k))
-    table = replace(table, **_by_claim(trials, actual, spread))
+    *white, (table, actual) = at_once(run, *draws, partial(_tables, trials, k))
+    table = replace(table, **_by_claim(trials, actual))
     for match in range(MATCHES + 1):
         seen = [trial.located(table, run) for trial in trials]
         table = replace(table, gain=table.gain * _gains(trials, seen, table, run))
@@ -258,11 +258,8 @@ def drawn(found: np.ndarray, towards: np.ndarray, error: np.ndarray) -> np.ndarr
     return np.asarray(towards + share * distance)
 
 
-def _tables(trials: list[Trial], k: int) -> tuple[RiskTable, np.ndarray, float]:
-    """Return the tables by class of coefficient, and the squared error by ring of frequency.
-
-    Third comes the standard error of the sum over the rings.
-    """
+def _tables(trials: list[Trial], k: int) -> tuple[RiskTable, np.ndarray]:
+    """Return the tables by class of coefficient, and the squared error by ring of frequency."""
     left = np.concatenate([f.left for trial in trials for f in trial.windows])
     levels = np.quantile(left, np.arange(1, LEVELS) / LEVELS)
     kept = np.zeros((2, N_RINGS * BINS))
@@ -292,8 +289,7 @@ def _tables(trials: list[Trial], k: int) -> tuple[RiskTable, np.ndarray, float]:
     by_ring *= max(seen, 1.0)
     dropped = _pooled_dropped(beyond.reshape(2, LEVELS, N_RINGS), lowest)
     plain = np.zeros(0), np.ones(1), np.zeros(())
-    uncertain = float(np.sqrt(np.sum(spread**2))) / count
-    return RiskTable(_pooled(kept, lowest), dropped, levels, np.ones(k), *plain), by_ring, uncertain
+    return RiskTable(_pooled(kept, lowest), dropped, levels, np.ones(k), *plain), by_ring
 
 
 def _counted(label: np.ndarray, values: np.ndarray, number: np.ndarray, count: int) -> np.ndarray:
@@ -338,13 +334,12 @@ def _gains(trials: list[Trial], seen: list[list[View]], table: RiskTable, run: R
     return np.clip(ratio, LEAST_GAIN, MOST_GAIN)
 
 
-def _by_claim(trials: list[Trial], by_ring: np.ndarray, error: float) -> dict[str, np.ndarray]:
+def _by_claim(trials: list[Trial], by_ring: np.ndarray) -> dict[str, np.ndarray]:
     """Return bounds, factor and lost of a `RiskTable`: the error of a pixel by what windows claim.
 
     The response to noise says how the error differs between pixels: it does not depend on the noise
     of the scene, on which the claim does. The identity, by ring of frequency, says how large the
-    error is in all, up to its standard ``error``; what is surely beyond noise and its bias is lost
-    signal, the same everywhere.
+    error is in all; what is beyond noise and its bias is lost signal, the same everywhere.
     """
     response = np.concatenate([trial.response.sum(axis=2).ravel() for trial in trials])
     claim = np.concatenate([trial.smoothed.claim.ravel() for trial in trials]).astype(np.float64)
@@ -355,11 +350,12 @@ def _by_claim(trials: list[Trial], by_ring: np.ndarray, error: float) -> dict[st
     fitted = factor[label] * claim
     # Beyond noise and the bias that goes with it, errors are signal that windows do not see.
     total = by_ring.sum() / max(fitted.mean(), 1e-12)
-    excess = max(total - BIAS, 0.0) * fitted.mean()
-    lost = drawn(np.array(excess), np.zeros(()), np.array(SURELY * error))
-    # What may be chance is not spread over all pixels alike: quiet ones would be drowned in it.
-    factor *= min(total, BIAS) + (excess - float(lost)) / max(fitted.mean(), 1e-12)
-    return {"bounds": bounds, "factor": factor, "lost": lost}
+    factor = min(total, BIAS) * factor
+    return {
+        "bounds": bounds,
+        "factor": factor,
+        "lost": np.array(max(total - BIAS, 0.0) * fitted.mean()),
+    }
 
 
 def _white(trials: list[Trial], seed: int) -> list[list[tuple[np.ndarray, np.ndarray]]]:
