@@ -87,6 +87,8 @@ def dense(part: SpatialPart) -> np.ndarray:
     inside *= gain[None, :, None, None] * gain[None, None, None, :]
     pixel = np.arange(n)
     inside[pixel, :, pixel, :] += errors.own_inside.ravel()[:, None, None] * np.eye(k)
+    leading = np.diag(np.arange(k) < errors.leading)
+    inside[pixel, :, pixel, :] += errors.own_leading.ravel()[:, None, None] * leading
     W = errors.loading.reshape(n, k)
     outside = W @ W.T + np.diag(errors.own_outside.ravel())
     rest = np.eye(bands) - errors.basis @ errors.basis.T
@@ -100,7 +102,14 @@ def dense(part: SpatialPart) -> np.ndarray:
 def small() -> tuple[SpatialPart, np.ndarray]:
     _, (part,) = solve(noisy(fields((13, 15, 7)), seed=4))
     assert part.errors is not None
-    part = replace(part, errors=replace(part.errors, restored=np.zeros((0, 3), dtype=np.intp)))
+    leading = np.random.default_rng(6).random(part.errors.box.shape)
+    errors = replace(
+        part.errors,
+        restored=np.zeros((0, 3), dtype=np.intp),
+        own_leading=np.where(leading > 0.9, leading, 0.0),
+        leading=2,
+    )
+    part = replace(part, errors=errors)
     return part, dense(part)
 
 
@@ -292,6 +301,22 @@ class TestHonesty:
         error = (part.estimate - truth)[at]
         assert np.sqrt(np.mean(error**2)) < 1.2
         assert covered(error, part.variance[at]) > 0.8
+
+    def test_faint_pixels_of_other_materials_are_covered(self) -> None:
+        truth = fields((60, 64, 40)) / STD
+        rng = np.random.default_rng(8)
+        places = [(r, c) for r in range(5, 55, 7) for c in range(5, 59, 7)]
+        for r, c in places:
+            contrast = truth[rng.integers(60), rng.integers(64)] - truth[r, c]
+            truth[r, c] += contrast * (np.sqrt(40) / max(np.linalg.norm(contrast), 1.0))
+        y = truth + np.random.default_rng(2).standard_normal(truth.shape)
+        model, (part,) = solve(y)
+        blind = replace(model, residual_scale=model.residual_scale + np.array([0, 0, 99, 99, 0, 0]))
+        region = smooth_region(lambda r, c: (y[r, c], None), blind, (0, 60), (0, 64), run=in_turn)
+        at = tuple(np.array(places).T)
+        seen, unseen = (covered((p.estimate - truth)[at], p.variance[at]) for p in (part, region))
+        assert seen > 0.85
+        assert unseen < seen - 0.1, "control: without the tests of single pixels"
 
     def test_nothing_is_listed_where_nothing_is_foreign(self) -> None:
         _, (part,) = solve(noisy(np.zeros((40, 44, 30)) + 0.3, seed=5))

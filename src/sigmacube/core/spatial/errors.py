@@ -58,6 +58,10 @@ class SpatialErrors:
     """(row, col, k) W, the error of the subspace."""
     own_inside: np.ndarray
     """(row, col) share of the pixel's own noise inside the subspace, mostly zero."""
+    own_leading: np.ndarray
+    """(row, col) how much more of it there is along the leading directions."""
+    leading: int
+    """How many of the first directions are leading."""
     own_outside: np.ndarray
     """(row, col) the same outside the subspace."""
     restored: np.ndarray
@@ -127,14 +131,34 @@ class SpatialErrors:
     def _own_covariance(self, parts: list) -> np.ndarray:
         n = len(parts)
         cov = np.zeros((n, n))
-        if not (self.own_inside.any() or self.own_outside.any() or len(self.restored)):
+        inside = self.own_inside + self.own_leading
+        if not (inside.any() or self.own_outside.any() or len(self.restored)):
             return cov
-        maps = [_own_map(part, self.own_inside, self.own_outside) for part in parts]
+        maps = [self._own_map(part) for part in parts]
         for i in range(n):
             for j in range(i, n):
                 common = maps[i].keys() & maps[j].keys()
                 cov[i, j] = cov[j, i] = sum(float(maps[i][key] @ maps[j][key]) for key in common)
         return cov
+
+    def _own_map(self, part: tuple) -> dict:
+        """Return vectors whose products are own-noise covariances, by pixel or restored element."""
+        (rows, cols), z, beyond, alone = part
+        inside, outside = self._own_along((rows, cols)), self.own_outside[rows, cols]
+        result = {}
+        for i in np.flatnonzero(inside.any(axis=1) | (outside > 0)).tolist():
+            both = [np.sqrt(inside[i]) * z[i], np.sqrt(outside[i]) * beyond[i]]
+            result[(int(rows[i]), int(cols[i]))] = np.concatenate(both)
+        for key, weight in alone.items():
+            result[key] = np.array([weight])
+        return result
+
+    def _own_along(self, pixels: tuple[np.ndarray, ...] | slice) -> np.ndarray:
+        """Return (..., k) the share of its own noise that a pixel has along every direction."""
+        leading = np.arange(self.basis.shape[1]) < self.leading
+        return np.asarray(
+            self.own_inside[pixels][..., None] + self.own_leading[pixels][..., None] * leading
+        )
 
     def spectral_covariance(self, row: int, col: int) -> np.ndarray:
         """Return the (P, P) error covariance of a pixel."""
@@ -153,7 +177,8 @@ class SpatialErrors:
             part = (along - flat[:, None])[:, None, :] * V
             inside += np.einsum("pkr,plr->kl", part, V) + flat.sum() * np.eye(k)
         inside *= np.sqrt(np.outer(self.gain, self.gain))
-        inside += np.sum(weights**2 * self.own_inside) * np.eye(k)
+        touched = np.nonzero(weights)
+        inside += np.diag(weights[touched] ** 2 @ self._own_along(touched))
         beyond = np.sum(np.einsum("yx,yxk->k", weights, self.loading) ** 2)
         beyond += np.sum(weights**2 * self.own_outside)
         rest = np.eye(bands) - self.basis @ self.basis.T
@@ -183,7 +208,9 @@ class SpatialErrors:
         both = np.einsum("nk,nk->n", a_in, b_in)
         beyond = np.einsum("np,np->n", a, b) - both
         rest = np.einsum("yxk,yxk->yx", self.loading, self.loading) + self.own_outside
-        cov += self.own_inside[..., None] * both + rest[..., None] * beyond
+        leading = np.einsum("nk,nk->n", a_in[:, : self.leading], b_in[:, : self.leading])
+        cov += self.own_inside[..., None] * both + self.own_leading[..., None] * leading
+        cov += rest[..., None] * beyond
         for r, c in np.unique(self.restored[:, :2], axis=0).tolist():
             pixel = self.spectral_covariance(r, c)
             cov[r, c] = np.einsum("np,pq,nq->n", a, pixel, b)
@@ -210,6 +237,7 @@ class SpatialErrors:
         (a, a_size), (b, b_size) = (_of_unit_size(rows) for rows in (first, second))
         a_in, b_in = (rows @ self.basis for rows in (a, b))
         both = np.einsum("nk,nk->n", a_in, b_in)
+        leading = np.einsum("nk,nk->n", a_in[:, : self.leading], b_in[:, : self.leading])
         seen = np.einsum("nk,nk,k->n", a_in, b_in, self.gain)
         a_seen, b_seen = (rows * np.sqrt(self.gain) for rows in (a_in, b_in))
         out = np.zeros((count, len(a)))
@@ -227,8 +255,10 @@ class SpatialErrors:
         np.add.at(loads, index, w[:, None] * self.loading[valid])
         rest = np.sum(loads**2, axis=1)
         rest += np.bincount(index, w**2 * self.own_outside[valid], minlength=count)
-        own = np.bincount(index, w**2 * self.own_inside[valid], minlength=count)
-        out += own[:, None] * both + rest[:, None] * (np.einsum("np,np->n", a, b) - both)
+        for share, part in ((self.own_inside, both), (self.own_leading, leading)):
+            own = np.bincount(index, w**2 * share[valid], minlength=count)
+            out += own[:, None] * part
+        out += rest[:, None] * (np.einsum("np,np->n", a, b) - both)
         return out * (a_size * b_size)
 
     def draws(
@@ -236,11 +266,12 @@ class SpatialErrors:
     ) -> Iterator[np.ndarray]:
         """Yield ``count`` samples (rows, cols, P) of the error."""
         k, bands = self.basis.shape[1], len(self.basis)
+        own = np.sqrt(self._own_along(slice(None)))
         for _ in range(count):
             drawn = white_draws(self.views, rng)
             inside = error_sample(self.views, self.box, k, drawn).astype(np.float64)
             inside *= np.sqrt(self.gain)
-            inside += np.sqrt(self.own_inside)[..., None] * rng.standard_normal(inside.shape)
+            inside += own * rng.standard_normal(inside.shape)
             beyond = self.loading @ rng.standard_normal((k, bands))
             if self.own_outside.any():
                 white = rng.standard_normal((*self.box.shape, bands))
@@ -261,32 +292,19 @@ class SpatialErrors:
         for part in parts[1:]:
             box = box.union(part.box)
         k = parts[0].basis.shape[1]
-        maps = [np.zeros((*box.shape, k)), np.zeros(box.shape), np.zeros(box.shape)]
+        maps = [np.zeros((*box.shape, k)), *np.zeros((3, *box.shape))]
         restored = []
         for part in parts:
             at = part.box.within(box)
-            for whole, piece in zip(
-                maps, (part.loading, part.own_inside, part.own_outside), strict=True
-            ):
+            own = part.own_inside, part.own_leading, part.own_outside
+            for whole, piece in zip(maps, (part.loading, *own), strict=True):
                 whole[at] = piece
             shift = (part.box.top - box.top, part.box.left - box.left, 0)
             restored.append(part.restored + np.array(shift))
         views = merged([view for part in parts for view in part.views])
-        loading, inside, outside = maps
+        loading, inside, more, outside = maps
         first = parts[0]
-        everywhere = np.concatenate(restored)
-        return cls(box, first.basis, first.gain, views, loading, inside, outside, everywhere)
-
-
-def _own_map(part: tuple, inside: np.ndarray, outside: np.ndarray) -> dict:
-    """Return, by pixel or restored element, vectors whose products are own-noise covariances."""
-    (rows, cols), z, beyond, alone = part
-    result = {}
-    for i, (r, c) in enumerate(zip(rows.tolist(), cols.tolist(), strict=True)):
-        if inside[r, c] or outside[r, c]:
-            result[(r, c)] = np.concatenate(
-                [np.sqrt(inside[r, c]) * z[i], np.sqrt(outside[r, c]) * beyond[i]]
-            )
-    for key, weight in alone.items():
-        result[key] = np.array([weight])
-    return result
+        return cls(
+            box, first.basis, first.gain, views, loading, inside, more, first.leading, outside,
+            np.concatenate(restored),
+        )  # fmt: skip

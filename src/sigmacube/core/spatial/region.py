@@ -24,7 +24,15 @@ from sigmacube.core.spatial.missing import (
 from sigmacube.core.spatial.smoothing import Plan, Run, Smoothed, second_round
 from sigmacube.core.spatial.subspace import project, squares
 from sigmacube.core.spatial.survey import SpatialModel
-from sigmacube.core.spatial.unexplained import alone, doubt, given_back, lines
+from sigmacube.core.spatial.unexplained import (
+    Apart,
+    GivenBack,
+    alone,
+    apart,
+    given_back,
+    lines,
+)
+from sigmacube.core.spatial.unexplained import inside as given_inside
 from sigmacube.core.spatial.views import View, claimed, look, scaled, sights, variance_along
 
 __all__ = ["SpatialPart", "smooth_region"]
@@ -105,8 +113,11 @@ def smooth_region(
         estimate = _bands(smoothed.estimate[inside], model, core, run)
         return SpatialPart(estimate, None, *windows, [], None)
     views = _views(model, plan, smoothed, data, wide, core, run)
-    own = alone(smoothed.estimate, smoothed.leverage)[inside]
-    return _finish(block, model, core, data, smoothed.estimate[inside], own, views, windows, run)
+    seen = apart(smoothed.estimate).within(inside)
+    own = alone(seen, smoothed.leverage[inside])
+    return _finish(
+        block, model, core, data, smoothed.estimate[inside], seen, own, views, windows, run
+    )
 
 
 def _finish(
@@ -115,7 +126,8 @@ def _finish(
     core: Box,
     data: _Data,
     coefficients: np.ndarray,
-    own: np.ndarray,
+    seen: Apart,
+    single: np.ndarray,
     views: list[View],
     windows: tuple[tuple[np.ndarray, ...], tuple[np.ndarray, ...]],
     run: Run,
@@ -124,17 +136,21 @@ def _finish(
     basis, gain = model.basis, model.risk.gain
     z = data.z[core.within(data.box)]
     y, kept = _read(block, core)
-    f_in, f_out, doubted, odd = _shares(model, core, views, z - coefficients, data, kept, run)
-    views = scaled(views, core, 1 - f_in)
-    coefficients = coefficients + f_in[..., None] * (z - coefficients)
+    found, f_out, part, odd = _shares(model, core, views, z - coefficients, data, kept, seen, run)
+    more = found.leading - found.every
+    views = scaled(views, core, 1 - found.every - more * part)
+    share = found.every[..., None] + more[..., None] * (np.arange(len(gain)) < model.leading)
+    coefficients = coefficients + share * (z - coefficients)
     estimate = _bands(coefficients, model, core, run)
     _give_back(estimate, f_out, y, kept, z, basis)
     loading = (coefficients * np.sqrt(model.strength)) * np.sqrt(1 - f_out)[..., None]
     alien = f_out + model.faint * (1 - f_out)
     beyond = np.einsum("yxk,yxk->yx", loading, loading) + alien
-    own, share = np.minimum(f_in + doubted + own * (1 - f_in), 1), model.band_share
-    seen = basis * np.sqrt(gain)
-    variance = variance_along(views, core, seen, seen, run, [(own, share), (beyond, 1 - share)])
+    own, own_leading = found.own(single)
+    profiles = [(own, model.band_share), (beyond, 1 - model.band_share)]
+    profiles += [(own_leading, np.sum(basis[:, : model.leading] ** 2, axis=1))]
+    rows = basis * np.sqrt(gain)
+    variance = variance_along(views, core, rows, rows, run, profiles)
     np.maximum(variance, np.float32(1e-12), out=variance)
     growth = None
     if data.holes is not None:
@@ -143,7 +159,9 @@ def _finish(
     restored = lines(y, estimate, kept, run)
     at = tuple(restored.T)
     estimate[at], variance[at] = y[at], 1.0
-    errors = SpatialErrors(core, basis, gain, views, loading, own, alien, restored)
+    errors = SpatialErrors(
+        core, basis, gain, views, loading, own, own_leading, model.leading, alien, restored
+    )
     listed = [(int(r) + core.top, int(c) + core.left) for r, c in np.argwhere(odd)]
     return SpatialPart(estimate, variance, *windows, listed, errors, growth)
 
@@ -176,28 +194,33 @@ def _shares(
     model: SpatialModel,
     core: Box,
     views: list[View],
-    inside: np.ndarray,
+    residual: np.ndarray,
     data: _Data,
     kept: np.ndarray | None,
+    apart_: Apart,
     run: Run,
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Return shares of the residual inside and outside B to give back, doubt, and who is listed."""
+) -> tuple[GivenBack, np.ndarray, np.ndarray, np.ndarray]:
+    """Return shares of the residual inside and outside B to give back, and who is listed.
+
+    Third comes the share of what is claimed inside B that leading directions have.
+    """
     bands, k = model.basis.shape
-    claim = claimed(views, core, model.risk.gain, run)
+    gain, leading = model.risk.gain, model.leading
+    claim = claimed(views, core, gain, run)
+    along = claimed(views, core, np.where(np.arange(k) < leading, gain, 0), run)
     seen = np.ones(core.shape) if kept is None else kept.mean(axis=2)
-    freedom = np.maximum(k * filled_power(seen) - claim, 0.5)
-    scale, square = model.residual_scale[0], np.sum(inside**2, axis=2)
-    f_in, odd = given_back(square, freedom, scale, shrink=False)
-    doubted = doubt(square, freedom, scale) * (1 - f_in) / k
-    f_out = np.zeros(core.shape)
+    power, lost = filled_power(seen), seen < 0.2
+    freedom = np.maximum(k * power - claim, 0.5), np.maximum(leading * power - along, 0.5)
+    residual = np.where(lost[..., None], 0, residual)
+    found = given_inside(residual, freedom, leading, model.residual_scale[:2], apart_.out)
+    f_out, odd = np.zeros(core.shape), found.listed
     if bands > k:
-        square = data.outside[core.within(data.box)] * ((bands - k) * seen)
-        freedom = np.maximum((bands - k) * seen, 0.5)
-        f_out, also = given_back(square, freedom, model.residual_scale[1], shrink=True)
+        square = np.where(lost, 0, data.outside[core.within(data.box)] * ((bands - k) * seen))
+        free = np.maximum((bands - k) * seen, 0.5)
+        f_out, also = given_back(square, free, model.residual_scale[2], apart_.out)
+        f_out = f_out * np.maximum(1 - free / np.maximum(square, 1e-12), 0)
         odd = odd | also
-    lost = seen < 0.2
-    f_in, f_out, doubted = (np.where(lost, 0, part) for part in (f_in, f_out, doubted))
-    return f_in, f_out, doubted, odd & ~lost
+    return found, f_out, along / np.maximum(claim, 1e-12), odd
 
 
 def _views(

@@ -24,12 +24,20 @@ from sigmacube.core.spatial.smoothing import Plan, Run, Smoothed, both_rounds
 from sigmacube.core.spatial.subspace import project as project_bands
 from sigmacube.core.spatial.subspace import squares
 from sigmacube.core.spatial.transform import N_RINGS, forward, inverse, rings
-from sigmacube.core.spatial.unexplained import alone, doubt, given_back, normal_score, scale_of
+from sigmacube.core.spatial.unexplained import (
+    Apart,
+    alone,
+    apart,
+    inside,
+    normal_score,
+    scale_of,
+)
 from sigmacube.core.spatial.views import (
     RiskTable,
     Sight,
     View,
     by_windows,
+    claimed,
     error_sample,
     look,
     sights,
@@ -37,7 +45,7 @@ from sigmacube.core.spatial.views import (
     white_draws,
 )
 
-__all__ = ["Trial", "capped", "less_own", "measured_risk", "ordinary", "try_patch"]
+__all__ = ["Singles", "Trial", "capped", "less_own", "measured_risk", "ordinary", "try_patch"]
 
 STEP = 0.1
 LEVELS = 4
@@ -383,19 +391,45 @@ def _modelled(
     return total / count
 
 
-def ordinary(trials: list[Trial], table: RiskTable) -> np.ndarray:
-    """Return (2, 3) the scale of the scores of residuals inside and outside B, see `scale_of`."""
-    inside, outside = [], []
+@dataclass(frozen=True, eq=False)
+class Singles:
+    """How single pixels of all trials are tested for what no window explains."""
+
+    leading: int
+    """How many directions are leading."""
+    scale: np.ndarray
+    """(3, 6) `scale_of` the scores inside the subspace, along its leading directions, outside."""
+    freedom: list[tuple[np.ndarray, np.ndarray]]
+    """Of each trial, degrees of freedom of the residual inside, and along leading directions."""
+    seen: list[Apart]
+    """Of each trial, pixels that differ from all around them."""
+
+
+def ordinary(trials: list[Trial], table: RiskTable, leading: int, run: Run) -> Singles:
+    """Return what is ordinary for the residuals of single pixels."""
+    k = len(table.gain)
+    along = np.where(np.arange(k) < leading, table.gain, 0)
+    scores: list[list[np.ndarray]] = [[], [], []]
+    freedom = []
     for trial in trials:
-        k = trial.residual.shape[2]
-        freedom = np.maximum(k - table.pixel_error(trial.smoothed.claim), 0.5)
-        inside.append(normal_score(np.sum(trial.residual**2, axis=2), freedom).ravel())
-        free = np.full(freedom.shape, max(trial.bands - k, 0.5))
-        outside.append(normal_score(trial.outside, free).ravel())
-    return np.array([scale_of(np.concatenate(scores)) for scores in (inside, outside)])
+        claim = claimed(trial.located(table, run), trial.box, along, run)
+        every = np.maximum(k - table.pixel_error(trial.smoothed.claim), 0.5)
+        freedom.append((every, np.maximum(leading - claim, 0.5)))
+        square = trial.residual**2
+        pairs = [
+            (square.sum(axis=2), every),
+            (square[..., :leading].sum(axis=2), freedom[-1][1]),
+            (trial.outside, np.full(every.shape, max(trial.bands - k, 0.5))),
+        ]
+        for found, pair in zip(scores, pairs, strict=True):
+            found.append(normal_score(*pair).ravel())
+    seen = [apart(trial.smoothed.estimate) for trial in trials]
+    out = np.concatenate([part.out.ravel() for part in seen])
+    scale = np.array([scale_of(np.concatenate(found), out) for found in scores])
+    return Singles(leading, scale, freedom, seen)
 
 
-def less_own(trials: list[Trial], table: RiskTable, scale: np.ndarray) -> RiskTable:
+def less_own(trials: list[Trial], table: RiskTable, singles: Singles) -> RiskTable:
     """Return the table without the error that single pixels have by themselves.
 
     For their residual, or for what they alone made: it is part of what the identity has, and is
@@ -404,13 +438,11 @@ def less_own(trials: list[Trial], table: RiskTable, scale: np.ndarray) -> RiskTa
     """
     known = max(1 - (1 - trials[0].share) / MOST_GONE, 0.0)
     own = error = 0.0
-    for trial in trials:
-        each, k = table.pixel_error(trial.smoothed.claim), trial.residual.shape[2]
-        square = np.sum(trial.residual**2, axis=2)
-        freedom = np.maximum(k - each, 0.5)
-        given, _ = given_back(square, freedom, scale, shrink=False)
-        made = k * alone(trial.smoothed.estimate, trial.smoothed.leverage)
-        own += float(np.sum((doubt(square, freedom, scale) + made) * (1 - given)))
-        error += float(np.sum(each))
+    for trial, freedom, seen in zip(trials, singles.freedom, singles.seen, strict=True):
+        k = trial.residual.shape[2]
+        found = inside(trial.residual, freedom, singles.leading, singles.scale[:2], seen.out)
+        every = found.doubt + alone(seen, trial.smoothed.leverage) * (1 - found.every)
+        own += float(k * every.sum())
+        error += float(np.sum(table.pixel_error(trial.smoothed.claim)))
     share = 1 - known * min(own / max(error, 1e-12), MOST_OWN)
     return replace(table, factor=share * table.factor, lost=share * table.lost)

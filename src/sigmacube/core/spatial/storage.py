@@ -44,6 +44,8 @@ def to_arrays(model: ErrorsInUnits, whole: WindowGrid, span: tuple[Span, Span]) 
         "cube_bands": model.bands,
         "loading": white.loading,
         "own_inside": white.own_inside,
+        "own_leading": white.own_leading,
+        "leading": np.array([white.leading]),
         "own_outside": white.own_outside,
         "restored": white.restored + np.array([box.top, box.left, 0]),
     }
@@ -90,6 +92,10 @@ def _specs() -> dict[str, ArraySpec]:
         "own_inside": ArraySpec(
             _PIXELS, "float32", "share of the pixel's own noise inside the scene's directions"
         ),
+        "own_leading": ArraySpec(
+            _PIXELS, "float32", "how much more of it there is along the leading directions"
+        ),
+        "leading": ArraySpec(("count",), "int32", "how many directions are leading"),
         "own_outside": ArraySpec(_PIXELS, "float32", "the same outside of them"),
         "restored": ArraySpec(
             ("component_restored", "row_col_band"), "int32", "elements that are the observation"
@@ -166,6 +172,10 @@ class StoredSpatialErrors:
         pixels = box.slices
         restored = np.asarray(self.found["restored"][:]).astype(np.intp).reshape(-1, 3)
         inside = np.all((restored[:, :2] >= (top, left)) & (restored[:, :2] < (bottom, right)), 1)
+        more, leading = np.zeros(box.shape), 0
+        if "own_leading" in self.found:
+            more = np.asarray(self.found["own_leading"][pixels], dtype=np.float64)
+            leading = int(self.found["leading"][0])
         white = SpatialErrors(
             box=box,
             basis=np.asarray(self.found["basis"][:]),
@@ -173,6 +183,8 @@ class StoredSpatialErrors:
             views=merged(self._views(box)),
             loading=np.asarray(self.found["loading"][pixels], dtype=np.float64),
             own_inside=np.asarray(self.found["own_inside"][pixels], dtype=np.float64),
+            own_leading=more,
+            leading=leading,
             own_outside=np.asarray(self.found["own_outside"][pixels], dtype=np.float64),
             restored=restored[inside] - np.array([top, left, 0]),
         )

@@ -32,6 +32,7 @@ from sigmacube.core.spatial.subspace import (
     tiles,
 )
 from sigmacube.core.spatial.transform import forward
+from sigmacube.core.spatial.unexplained import leading_directions
 from sigmacube.core.spatial.views import RiskTable, Sight
 
 __all__ = ["SpatialModel", "survey"]
@@ -80,8 +81,10 @@ class SpatialModel:
     risk: RiskTable
     """How large errors are."""
     residual_scale: np.ndarray
-    """(2, 3) of the tests inside and outside the subspace: centre and width on ordinary pixels, and
-    the score that foreign pixels begin at."""
+    """(3, 6) `scale_of` the scores of residuals inside the subspace, along its leading directions,
+    and outside."""
+    leading: int
+    """How many directions of B are leading: materials differ along these most."""
     missing: bool
     """Whether the scene has missing elements anywhere."""
     hole_factor: float
@@ -132,6 +135,7 @@ class SpatialModel:
             hole_factor=float(arrays["hole_factor"]),
             hole_classes=np.asarray(arrays["hole_classes"]),
             gap_factor=float(arrays["gap_factor"]),
+            leading=int(arrays["leading"]),
             faint=float(arrays["faint"]),
             fillings=int(arrays["fillings"]),
             basis=np.asarray(arrays["basis"]),
@@ -200,7 +204,8 @@ def survey(
         noise_power=powers,
         edges=edges,
         risk=RiskTable.unknown(basis.shape[1]),
-        residual_scale=np.ones((2, 3)),
+        residual_scale=np.ones((3, 6)),
+        leading=1,
         missing=missing,
         hole_factor=1.0,
         hole_classes=np.array([[np.inf], [1.0]]),
@@ -243,11 +248,12 @@ def _measured(
         claim = np.mean([np.mean(t.smoothed.estimate**2 @ strength) for t in trials])
         strength = strength * (1 + smooth / max(claim * (bands - k), 1e-12))
     risk = measured_risk(trials, model.basis.shape[1], run)
-    scale = ordinary(trials, risk)
+    spread = sum(t.smoothed.estimate.var(axis=(0, 1), dtype=np.float64) for t in trials)
+    singles = ordinary(trials, risk, leading_directions(np.sqrt(spread)), run)
     factor, classes, gaps = model.hole_factor, model.hole_classes, model.gap_factor
     if model.missing:
         gaps = _gap_factor(gappy, model, risk, run)
-    risk = less_own(trials, risk, scale[0])
+    risk = less_own(trials, risk, singles)
     if model.missing:
         factor, classes = hole_factor(trials[0], risk, noise, run)
     whole = None
@@ -258,7 +264,8 @@ def _measured(
         model,
         strength=strength * _met(trials, powers[0]),
         risk=risk,
-        residual_scale=scale,
+        residual_scale=singles.scale,
+        leading=singles.leading,
         hole_factor=factor,
         hole_classes=classes,
         gap_factor=gaps,
