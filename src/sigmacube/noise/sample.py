@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 
 from sigmacube.core.validity import valid_elements
-from sigmacube.core.windows import WindowGrid
+from sigmacube.core.windows import Axis, WindowGrid
 from sigmacube.noise.clipping import Bounds, repeated_values
 from sigmacube.noise.gaps import filled, stands_out
 
@@ -139,7 +139,15 @@ class NoiseSample:
     @cached_property
     def spectra(self) -> np.ndarray:
         """(pixels, bands) the valid spectra of all windows."""
-        return np.concatenate([b[v] for b, v in zip(self.blocks, self.valid, strict=True)])
+        return np.concatenate(self.by_window)
+
+    @cached_property
+    def by_window(self) -> list[np.ndarray]:
+        """(pixels, bands) the valid spectra of every window."""
+        return [
+            block.reshape(-1, self.n_bands) if valid.all() else block[valid]
+            for block, valid in zip(self.blocks, self.valid, strict=True)
+        ]
 
     def scaled(self, std: np.ndarray) -> NoiseSample:
         """Return the sample in units of some standard deviations."""
@@ -152,11 +160,19 @@ def _places(valid: np.ndarray, n_bands: int) -> list[tuple[slice, ...]]:
     rows, cols = valid.shape
     window = (min(WINDOW, rows), min(WINDOW, cols), None)
     grid = WindowGrid.create((rows, cols, n_bands), window=window, step=window)
-    places = [grid.slices(i, j)[:2] for i in range(grid.shape[0]) for j in range(grid.shape[1])]
+    down, across = _new(grid.rows), _new(grid.cols)
+    places = [grid.slices(i, j)[:2] for i in range(down) for j in range(across)]
     counts = np.array([np.count_nonzero(valid[place]) for place in places])
     good = np.flatnonzero(counts >= max(counts.max() / 2, 1))
     wanted = int(np.clip(SHARE * len(places), FEWEST, MOST))
     return [places[good[c]] for c in _spread(len(good), wanted)]
+
+
+def _new(axis: Axis) -> int:
+    """Return how many windows of an axis are mostly new: the last may repeat the one before it."""
+    starts = axis.starts
+    repeats = len(starts) > 1 and 2 * int(starts[-1] - starts[-2]) < axis.size
+    return len(starts) - int(repeats)
 
 
 def _spread(total: int, wanted: int) -> np.ndarray:
