@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from sigmacube.noise.band_correlation import BandCorrelation, fit_correlation
-from sigmacube.noise.sample import NoiseSample
+from sigmacube.noise.sample import NoiseSample, precision
 
 __all__ = [
     "DifferencesNoise",
@@ -109,12 +109,15 @@ def signal_directions(sample: NoiseSample) -> tuple[np.ndarray, float]:
 
 def _autocorrelation(sample: NoiseSample, vectors: np.ndarray) -> np.ndarray:
     """Return the correlation of neighbouring pixels along each direction, over all windows."""
-    scores = [block @ vectors for block in sample.blocks]
+    dtype = precision(sample.by_window)
+    scores = [block.astype(dtype) @ vectors.astype(dtype) for block in sample.blocks]
     mean = np.mean([s[v].mean(axis=0) for s, v in zip(scores, sample.valid, strict=True)], axis=0)
     product, power = np.zeros(len(mean)), np.zeros(len(mean))
     n_pairs = n_pixels = 0
     for score, valid in zip(scores, sample.valid, strict=True):
-        centred = (score - mean) * valid[..., None]
+        centred = score - mean
+        if not valid.all():
+            centred *= valid[..., None]
         power += np.einsum("rcv,rcv->v", centred, centred)
         n_pixels += int(np.count_nonzero(valid))
         for a, b in ((np.s_[1:], np.s_[:-1]), (np.s_[:, 1:], np.s_[:, :-1])):

@@ -29,7 +29,7 @@ from sigmacube.core.rank import (
 )
 from sigmacube.core.whitening import Noise
 from sigmacube.noise.clipping import Bounds, censored
-from sigmacube.noise.sample import NoiseSample
+from sigmacube.noise.sample import NoiseSample, precision
 from sigmacube.noise.signal_noise import SignalNoise
 
 __all__ = ["ResidualNoise", "fewer_components", "residual_noise"]
@@ -59,8 +59,6 @@ SMALLEST_OFFSET = 0.02
 NOTICEABLE = 0.04
 # Windows that decide whether a correlation between bands is the noise's.
 JUDGED_WINDOWS = 6
-# Values up to so many noise std are held in single precision, to a thousandth of the noise.
-SINGLE = 2e4
 # Squared singular values from this share of the squared edge on are followed from round to round,
 # in so many steps of subspace iteration, where there are that many.
 FOLLOWED, STEPS, FEWEST = 0.8, 2, 8
@@ -224,9 +222,8 @@ def _start(
     parts = list(zip(sample.by_window, sample.valid, strict=True))
     reference = np.sum([spectra.sum(axis=0) for spectra, _ in parts], axis=0) / sample.n_pixels
     model = SignalNoise(np.zeros(len(std)), np.ones(len(std)), reference / std, correlation)
-    largest = max(float(np.max(np.abs(spectra).max(axis=0) / std)) for spectra, _ in parts)
-    windows, inverse = [], 1 / std
-    none, dtype = np.zeros(0, dtype=np.intp), np.float32 if largest < SINGLE else np.float64
+    windows, inverse, none = [], 1 / std, np.zeros(0, dtype=np.intp)
+    dtype = precision(sample.by_window, std)
     for number, (spectra, valid) in enumerate(parts):
         values = np.multiply(spectra, inverse, dtype=dtype, casting="same_kind")
         kept, raw, measured = None, values, spectra

@@ -12,7 +12,7 @@ from sigmacube.core.windows import Axis, WindowGrid
 from sigmacube.noise.clipping import Bounds, repeated_values
 from sigmacube.noise.gaps import filled, stands_out
 
-__all__ = ["NoiseSample"]
+__all__ = ["NoiseSample", "precision"]
 
 WINDOW = 20
 # Windows looked at: enough for one per cent on every band's standard deviation; more of a large
@@ -20,6 +20,8 @@ WINDOW = 20
 FEWEST, MOST, SHARE = 16, 64, 0.1
 # A pixel counts if so much of its spectrum is there.
 LEAST_KEPT = 0.1
+# Values up to so many noise std are held in single precision, to a thousandth of the noise.
+SINGLE = 2e4
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,6 +155,19 @@ class NoiseSample:
         """Return the sample in units of some standard deviations."""
         raw = None if self.raw is None else [block / std for block in self.raw]
         return replace(self, blocks=[block / std for block in self.blocks], raw=raw)
+
+
+def precision(parts: list[np.ndarray], std: np.ndarray | float = 1.0) -> type[np.floating]:
+    """Return the type of numbers that holds values (..., bands) beside their noise.
+
+    Examples
+    --------
+    >>> precision([np.full((2, 3), 1e3)]), precision([np.full((2, 3), 1e3)], 1e-3)
+    (<class 'numpy.float32'>, <class 'numpy.float64'>)
+    """
+    ends = [np.maximum(part.max(axis=0), -part.min(axis=0)) / std for part in parts if part.size]
+    largest = max((float(np.max(end)) for end in ends), default=0.0)
+    return np.float32 if largest < SINGLE else np.float64
 
 
 def _places(valid: np.ndarray, n_bands: int) -> list[tuple[slice, ...]]:

@@ -43,13 +43,19 @@ def smooth_directions(sample: NoiseSample, axes: tuple[int, ...] = (0, 1)) -> np
         if not valid.all():
             centred *= valid[..., None]
         for axis in axes:
-            # Of sum and difference products with themselves are enough, at half the price.
+            # 2ab = (a + b)² − a² − b²: a product of a matrix with itself takes half the time.
             one, other = (centred[:-1], centred[1:]) if axis == 0 else (
                 centred[:, :-1], centred[:, 1:])  # fmt: skip
-            both, change = ((one + other).reshape(-1, len(mean)),
-                            (one - other).reshape(-1, len(mean)))  # fmt: skip
-            total += (both.T @ both - change.T @ change) / 2
+            ends = np.take(centred, (0, -1), axis=axis)
+            total += _gram(one + other) + _gram(ends)
+        total -= 2 * len(axes) * _gram(centred)
     values, vectors = np.linalg.eigh(total)
     middle = float(np.median(values))
     lowest = float(values[min(FEW, len(values) - 1)])
     return vectors[:, values - middle > BEYOND * (middle - lowest)]
+
+
+def _gram(spectra: np.ndarray) -> np.ndarray:
+    """Return (bands, bands) sums of products of spectra (..., bands)."""
+    flat = spectra.reshape(-1, spectra.shape[-1])
+    return np.asarray(flat.T @ flat)

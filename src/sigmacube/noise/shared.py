@@ -262,7 +262,7 @@ def _in_space(sample: NoiseSample, noise: Noise) -> np.ndarray | None:
 
 def _doubtful(sample: NoiseSample, noise: Noise) -> bool:
     """Tell whether common mode or gains may be in what looks like texture."""
-    waves, radius = _waves(sample, noise, np.eye(sample.n_bands), TILE)
+    waves, radius = _waves(sample, noise, None, TILE)
     low, high = (radius > 0) & (radius <= LOW), radius > HIGH
     power = np.square(waves[..., low]).mean(axis=(1, 2))
     calm = waves[np.argsort(power, kind="stable")[: len(waves) // 2]]
@@ -285,12 +285,16 @@ def _doubtful(sample: NoiseSample, noise: Noise) -> bool:
 
 
 def _waves(
-    sample: NoiseSample, noise: Noise, directions: np.ndarray, step: int = STEP
+    sample: NoiseSample, noise: Noise, directions: np.ndarray | None, step: int = STEP
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return cosine coefficients (tiles, directions, TILE, TILE), and their frequencies."""
-    tiles = []
+    """Return cosine coefficients (tiles, directions, TILE, TILE), and their frequencies.
+
+    Along all bands where no directions are given.
+    """
+    tiles, count = [], sample.n_bands if directions is None else directions.shape[1]
     for block, valid in zip(sample.blocks, sample.valid, strict=True):
-        scores = noise.whiten(block) @ directions
+        scores = noise.whiten(block)
+        scores = scores if directions is None else scores @ directions
         for top in range(0, block.shape[0] - TILE + 1, step):
             for left in range(0, block.shape[1] - TILE + 1, step):
                 here = np.s_[top : top + TILE, left : left + TILE]
@@ -298,7 +302,7 @@ def _waves(
                     tiles.append(scores[here].transpose(2, 0, 1))
     radius = np.hypot(*np.mgrid[:TILE, :TILE]) / TILE
     if not tiles:
-        return np.zeros((0, directions.shape[1], TILE, TILE)), radius
+        return np.zeros((0, count, TILE, TILE)), radius
     return dctn(np.array(tiles), axes=(2, 3), norm="ortho"), radius
 
 
