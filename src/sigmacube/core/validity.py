@@ -44,6 +44,21 @@ def to_all_bands(flags: np.ndarray, bands: np.ndarray, n_bands: int) -> np.ndarr
     return whole
 
 
+def of_bands(values: np.ndarray, bands: np.ndarray) -> np.ndarray:
+    """Return values (..., band) of some bands, a spectrum's next to each other in memory.
+
+    Indexing would put a band's next to each other, and what follows would take longer. All bands
+    are returned as they are.
+
+    Examples
+    --------
+    >>> of_bands(np.arange(12).reshape(2, 2, 3), np.array([0, 2])).tolist()
+    [[[0, 2], [3, 5]], [[6, 8], [9, 11]]]
+    """
+    same = len(bands) == values.shape[-1]
+    return values if same else np.take(values, bands, axis=values.ndim - 1)
+
+
 def partly_valid(
     values: np.ndarray, mask: np.ndarray | None
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
@@ -64,7 +79,7 @@ def partly_valid(
     bands = np.flatnonzero(kept.any(axis=(0, 1)))
     if len(bands) == 0:
         raise ValueError(NO_VALUE)
-    kept = kept if len(bands) == values.shape[2] else kept[..., bands]
+    kept = of_bands(kept, bands)
     complete = np.all(kept, axis=2)
     if complete.all():
         return bands, complete, None

@@ -12,7 +12,7 @@ import numpy as np
 from sigmacube.core.card import Card, spread_of
 from sigmacube.core.parallel import ParallelMap, parallel
 from sigmacube.core.tables import load
-from sigmacube.core.validity import partly_valid
+from sigmacube.core.validity import mean_spectrum, of_bands, partly_valid
 from sigmacube.core.whitening import Noise
 from sigmacube.noise import ESTIMATORS
 from sigmacube.noise.band_correlation import LAGS, correlation_matrix
@@ -198,7 +198,7 @@ def fit_noise(
         names = ", ".join(repr(name) for name in ESTIMATORS)
         raise ValueError(f"Invalid noise {method!r}. An estimator must be one of {names}.")
     bands, valid, missing = partly_valid(values, mask)
-    spectra = values[valid][:, bands]
+    spectra = of_bands(values.reshape(-1, values.shape[2]) if valid.all() else values[valid], bands)
     if missing is not None:
         spectra = np.where(missing[valid], np.nan, spectra)
     screen = screen_bands(spectra)
@@ -455,7 +455,7 @@ class _Spread:
         quantised = np.ones(len(bands))
         quantised[usable] = np.maximum(1.0, floor / std)
         scale = ratio * quantised[root]
-        mean = np.asarray(np.nanmean(spectra, axis=0, dtype=np.float64))
+        mean = mean_spectrum(spectra[None], np.ones((1, len(spectra)), dtype=bool))
         least = np.median(screen.step[usable]) / np.sqrt(12) or NOMINAL * np.min(std)
         nominal = np.maximum(NOMINAL * np.abs(mean), least)
         return cls(

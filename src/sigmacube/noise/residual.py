@@ -34,7 +34,9 @@ from sigmacube.noise.signal_noise import SignalNoise
 
 __all__ = ["ResidualNoise", "fewer_components", "residual_noise"]
 
-MAX_ROUNDS, SETTLED = 6, 0.01
+MAX_ROUNDS, SETTLED = 6, 0.02
+# Rounds on one of so many windows that come first, where there are that many.
+LEAD, EVERY = 1, 4
 # The same where guesses must settle, too, and rounds of a first look, where they need not.
 MAX_GUESSES, SETTLED_GUESSES, LOOK = 20, 0.002, 3
 # Squares are clipped at this many standard deviations: bad pixels and what windows could not fit
@@ -167,15 +169,18 @@ def residual_noise(
         state = _start(sample, std, correlation, aside, guesses, bounds)
     unit, windows, model, aside = state.unit, state.windows, state.model, state.aside
     limits = None if bounds is None else (bounds.low / unit, bounds.high / unit)
+    if fresh and not guesses and len(windows) >= EVERY**2:
+        for _ in range(LEAD):
+            step = _Step(model, Noise.create(model.value, sample.n_bands), aside, limits, fresh)
+            _, parts = zip(*run(step, windows[::EVERY]), strict=True)
+            model = _renewed(step, parts, signal_dependent)[0]
     for number in range(MAX_GUESSES):
         noise = Noise.create(model.value, sample.n_bands)
         step = _Step(model, noise, aside, limits, fresh=fresh and number == 0)
         windows, parts = zip(*run(step, windows), strict=True)
-        ratio, wild = _ratio(parts), float(np.mean([part.wild for part in parts]))
-        last, std = noise.std, noise.std * np.clip(ratio, 0.25, 4.0)
-        line = np.sum([part.line for part in parts], axis=0)
-        model = _with_line(model, last, std, line, signal_dependent)
-        settled = False
+        model, ratio = _renewed(step, parts, signal_dependent)
+        last, std = noise.std, np.sqrt(np.diag(v)) if (v := model.value).ndim == 2 else v
+        wild, settled = float(np.mean([part.wild for part in parts])), False
         if not aside and wild > MANY:  # these go before anything is settled
             aside, guesses = True, True
         else:
@@ -245,6 +250,16 @@ def _in_units(model: SignalNoise, unit: np.ndarray) -> SignalNoise:
         model.gain * unit, model.offset * unit**2, np.asarray(model.reference) * unit,
         model.correlation,
     )  # fmt: skip
+
+
+def _renewed(
+    step: _Step, parts: Sequence[_Moments], signal_dependent: bool
+) -> tuple[SignalNoise, np.ndarray]:
+    """Return the model by what windows say, and its std over that of the last one."""
+    ratio = _ratio(parts)
+    last, std = step.noise.std, step.noise.std * np.clip(ratio, 0.25, 4.0)
+    line = np.sum([part.line for part in parts], axis=0)
+    return _with_line(step.model, last, std, line, signal_dependent), ratio
 
 
 def _ratio(parts: Sequence[_Moments]) -> np.ndarray:

@@ -7,8 +7,7 @@ from functools import cached_property
 
 import numpy as np
 
-from sigmacube.core.validity import valid_elements
-from sigmacube.core.windows import Axis, WindowGrid
+from sigmacube.core.validity import of_bands, valid_elements
 from sigmacube.noise.clipping import Bounds, repeated_values
 from sigmacube.noise.gaps import filled, stands_out
 
@@ -65,7 +64,7 @@ class NoiseSample:
         bounds
             What the bands were clipped to; a value there is not lost.
         """
-        there = valid_elements(values, mask)[..., bands]
+        there = of_bands(valid_elements(values, mask), bands)
         valid = np.asarray(there.any(axis=2))
         kept = None if there[valid].all() else there
         return cls.create(values, bands, valid, kept=kept, impulses=impulses, bounds=bounds)
@@ -104,9 +103,10 @@ class NoiseSample:
             )
         if kept is not None:
             valid = valid & (np.count_nonzero(kept, axis=2) >= max(1, LEAST_KEPT * len(bands)))
-        places = _places(valid, len(bands))
+        places = _places(valid)
         masks = [valid[place] for place in places]
-        blocks = [values[place][..., bands].astype(np.float64, copy=False) for place in places]
+        parts = [of_bands(values[place], bands) for place in places]
+        blocks = [part.astype(np.float64, order="C", copy=False) for part in parts]
         if kept is None and not impulses and all(mask.all() for mask in masks):
             return cls(blocks, masks, bands)
         there = [
@@ -170,24 +170,28 @@ def precision(parts: list[np.ndarray], std: np.ndarray | float = 1.0) -> type[np
     return np.float32 if largest < SINGLE else np.float64
 
 
-def _places(valid: np.ndarray, n_bands: int) -> list[tuple[slice, ...]]:
+def _places(valid: np.ndarray) -> list[tuple[slice, ...]]:
     """Return the rows and columns of the windows to look at."""
-    rows, cols = valid.shape
-    window = (min(WINDOW, rows), min(WINDOW, cols), None)
-    grid = WindowGrid.create((rows, cols, n_bands), window=window, step=window)
-    down, across = _new(grid.rows), _new(grid.cols)
-    places = [grid.slices(i, j)[:2] for i in range(down) for j in range(across)]
+    down, across = (_evenly(length) for length in valid.shape)
+    places = [(rows, cols) for rows in down for cols in across]
     counts = np.array([np.count_nonzero(valid[place]) for place in places])
     good = np.flatnonzero(counts >= max(counts.max() / 2, 1))
     wanted = int(np.clip(SHARE * len(places), FEWEST, MOST))
     return [places[good[c]] for c in _spread(len(good), wanted)]
 
 
-def _new(axis: Axis) -> int:
-    """Return how many windows of an axis are mostly new: the last may repeat the one before it."""
-    starts = axis.starts
-    repeats = len(starts) > 1 and 2 * int(starts[-1] - starts[-2]) < axis.size
-    return len(starts) - int(repeats)
+def _evenly(length: int) -> list[slice]:
+    """Return windows along an axis, as many as there is room for, to a half, from end to end.
+
+    Examples
+    --------
+    >>> _evenly(64)
+    [slice(0, 20, None), slice(22, 42, None), slice(44, 64, None)]
+    """
+    size = min(WINDOW, length)
+    count = max((2 * length + size) // (2 * size), 1)
+    starts = np.rint(np.linspace(0, length - size, count)).astype(int)
+    return [slice(start, start + size) for start in starts.tolist()]
 
 
 def _spread(total: int, wanted: int) -> np.ndarray:
