@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -45,6 +46,16 @@ class Corrected:
     def shape(self) -> tuple[int, int, int]:
         """(rows, cols, bands)."""
         return self.source.shape
+
+    @property
+    def wavelengths(self) -> np.ndarray | None:
+        """(bands,) nm, or None."""
+        return getattr(self.source, "wavelengths", None)
+
+    @property
+    def metadata(self) -> Any:
+        """What the source knows about itself."""
+        return getattr(self.source, "metadata", None)
 
     def block(self, rows: slice, cols: slice) -> tuple[np.ndarray, np.ndarray | None]:
         """Return values without their offsets, and their mask."""

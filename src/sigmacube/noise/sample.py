@@ -181,7 +181,7 @@ def _places(valid: np.ndarray) -> list[tuple[slice, ...]]:
 
 
 def _evenly(length: int) -> list[slice]:
-    """Return windows along an axis, as many as there is room for, to a half, from end to end.
+    """Return windows along an axis from end to end, about as many as there is room for.
 
     Examples
     --------
@@ -189,7 +189,7 @@ def _evenly(length: int) -> list[slice]:
     [slice(0, 20, None), slice(22, 42, None), slice(44, 64, None)]
     """
     size = min(WINDOW, length)
-    count = max((2 * length + size) // (2 * size), 1)
+    count = max((2 * length + size) // (2 * size), 1 + (length > size))
     starts = np.rint(np.linspace(0, length - size, count)).astype(int)
     return [slice(start, start + size) for start in starts.tolist()]
 
