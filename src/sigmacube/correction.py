@@ -93,8 +93,8 @@ def find_line_offsets(
         shape = (n_rows, n_cols, len(bands))
         *signal, means = at_once(
             run,
-            partial(smooth_directions, sample, (0,)),
-            partial(smooth_directions, sample, (1,)),
+            partial(smooth_directions, sample, (0,), run),
+            partial(smooth_directions, sample, (1,), run),
             partial(profiles, block, shape, height),
         )
         steps = partial(_steps, block, shape, height)

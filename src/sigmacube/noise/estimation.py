@@ -257,7 +257,7 @@ def _default(
     _check_positive(_std(model), sample.positions)
     part = replace(_found(model, found, DEFAULT, screen), wild_share=level.wild_share)
     if sample.kept_share > MOSTLY:
-        part = _with_shared(part, whole)
+        part = _with_shared(part, whole, run)
     return part if impulses else _with_tails(part, level.tails)
 
 
@@ -311,10 +311,10 @@ def by_differences(sample: NoiseSample, run: ParallelMap) -> Found:
     return _covariance(found.bands.std, correlation), found
 
 
-def _with_shared(part: NoiseEstimate, sample: NoiseSample) -> NoiseEstimate:
+def _with_shared(part: NoiseEstimate, sample: NoiseSample, run: ParallelMap) -> NoiseEstimate:
     """Return the estimate with the noise that all bands of a pixel share, where there is some."""
     known = Noise.create(part.value, sample.n_bands)
-    shared, doubtful = shared_noise(sample, known)
+    shared, doubtful = shared_noise(sample, known, run)
     if shared is None:
         return replace(part, shared_doubtful=doubtful)
     total = known.factor @ known.factor.T + shared
@@ -332,7 +332,7 @@ def _differences(
     sample: NoiseSample, rough: np.ndarray, run: ParallelMap
 ) -> tuple[DifferencesNoise, np.ndarray | None]:
     """Return what differences say, and the correlation of bands; None where it is not needed."""
-    found = differences_noise(sample, rough)
+    found = differences_noise(sample, rough, run)
     bands = found.bands
     if bands.clear and np.max(np.abs(bands.by_lag[1:])) >= CORRELATED:
         correlation = correlation_matrix(bands.by_lag, sample.positions)
