@@ -28,7 +28,7 @@ Run = Callable[..., list[Any]]
 
 # Elements of all windows of a chunk, about: they should stay in a processor's cache. Chunks are
 # anchored to the scene, since they set the order in which windows are added up.
-CHUNK = 1_000_000
+CHUNK = 500_000
 # Windows of a chunk at least, however large they are.
 FEWEST = 12
 
