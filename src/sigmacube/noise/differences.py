@@ -9,7 +9,7 @@ others what noise is in them.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -124,7 +124,7 @@ def _autocorrelation(sample: NoiseSample, vectors: np.ndarray, run: ParallelMap)
         centred -= mean
         if not valid.all():
             centred *= valid[..., None]
-        pairs = [(np.s_[1:], np.s_[:-1]), (np.s_[:, 1:], np.s_[:, :-1])]
+        pairs: list[Any] = [(np.s_[1:], np.s_[:-1]), (np.s_[:, 1:], np.s_[:, :-1])]
         product = sum(np.einsum("rcv,rcv->v", centred[a], centred[b]) for a, b in pairs)
         n_pairs = sum(int(np.count_nonzero(valid[a] & valid[b])) for a, b in pairs)
         power = np.einsum("rcv,rcv->v", centred, centred)

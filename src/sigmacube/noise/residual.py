@@ -93,7 +93,7 @@ class _Window:
     """What goes into the fit: measured values, and guesses where they do not count."""
     kept: np.ndarray | None
     """True for elements whose measured value goes into the fit; None where all do."""
-    clipped: tuple[np.ndarray, np.ndarray]
+    clipped: tuple[np.ndarray, ...]
     """Pixels and bands of elements that were measured and lie on a bound."""
     axes: np.ndarray | None = None
     """Principal axes that the next round starts from, of bands or pixels, whichever are fewer."""
@@ -228,6 +228,7 @@ def _start(
     reference = np.sum([spectra.sum(axis=0) for spectra, _ in parts], axis=0) / sample.n_pixels
     model = SignalNoise(np.zeros(len(std)), np.ones(len(std)), reference / std, correlation)
     windows, inverse, none = [], 1 / std, np.zeros(0, dtype=np.intp)
+    at: tuple[np.ndarray, ...]
     dtype = precision(sample.by_window, std)
     for number, (spectra, valid) in enumerate(parts):
         values = np.multiply(spectra, inverse, dtype=dtype, casting="same_kind")
@@ -419,7 +420,7 @@ class _Step:
         """Compare squares with what is expected of them."""
         tells, there = share > 0, window.there
         seen = there & tells
-        wild = np.count_nonzero((square > WILD**2 * share) & seen) / max(np.count_nonzero(seen), 1)
+        wild = np.count_nonzero((square > WILD**2 * share) & seen) / max(int(seen.sum()), 1)
         counts = tells if kept is None else kept & tells
         weight = counts.astype(square.dtype)
         constant = CLIPPED if kept is None or not self.aside else KEPT

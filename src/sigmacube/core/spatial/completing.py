@@ -125,9 +125,7 @@ class Completion:
         both = np.column_stack([self.mean, self.directions]) * self.unit[:, None]
         return np.linalg.qr(both if mixing is None else mixing @ both)[0]
 
-    def complete(
-        self, y: np.ndarray, kept: np.ndarray, left: int, rounds: int = EXPECTED
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def complete(self, y: np.ndarray, kept: np.ndarray, left: int) -> tuple[np.ndarray, np.ndarray]:
         """Return whole spectra (row, col, P), and which elements are their own.
 
         Parameters
@@ -138,22 +136,27 @@ class Completion:
             (row, col, P) which are there.
         left
             Column of the scene that they start at: products of one shape round alike anywhere.
-        rounds
-            In which what is expected of clipped values is found.
         """
-        whole = y / self.unit
+        return self._completed(y, kept, left)[:2]
+
+    def _completed(
+        self, y: np.ndarray, kept: np.ndarray, left: int
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+        """Return the same, and a fit that outliers hardly move, where they are looked for."""
+        whole, fit = y / self.unit, None
         if np.isfinite(self.bounds).any():
-            whole, kept = self._unclipped(y, kept, left, rounds)
+            whole, kept = self._unclipped(y, kept, left)
         if np.isfinite(self.cut):
-            residual = np.where(kept, whole - self._robust(whole, kept, left), 0.0)
+            fit = self._robust(whole, kept, left)
+            residual = np.where(kept, whole - fit, 0.0)
             out = np.abs(residual) > self.cut * self._misfit(np.abs(residual), kept)
             kept = kept & ~(out & ~_lines(residual) if self.hit < SPARED else out)
         if not kept.all():
             whole = np.where(kept, whole, self._fill(whole, kept, left))
-        return whole * self.unit, kept
+        return whole * self.unit, kept, fit
 
     def _unclipped(
-        self, y: np.ndarray, kept: np.ndarray, left: int, rounds: int
+        self, y: np.ndarray, kept: np.ndarray, left: int
     ) -> tuple[np.ndarray, np.ndarray]:
         """Return values over ``unit``, what is expected beyond bounds for clipped ones; and kept.
 
@@ -172,9 +175,9 @@ class Completion:
         limit, over = limit[clipped], np.broadcast_to(unit, y.shape)[clipped]
         side = np.where((limit <= np.broadcast_to(low, y.shape)[clipped]), 1.0, -1.0)
         holes, fit = find_holes(kept, self.directions), fit[clipped]
-        for number in range(rounds):
+        for number in range(EXPECTED):
             y[clipped] = expected_beyond(fit, limit, side)[0] / over
-            if number + 1 < rounds:
+            if number + 1 < EXPECTED:
                 fit = self._fill(y, kept, left, holes)[clipped] * over
         return y, kept
 
@@ -406,10 +409,13 @@ def _look_again(
     """Return the same of completed spectra, residuals, what is far inside, shares of pixels out."""
     y, kept = block(*box.slices)
     kept = np.ones(y.shape, dtype=bool) if kept is None else kept
-    whole, own = found.complete(y, kept, box.left)
+    whole, own, fit = found._completed(y, kept, box.left)
     far = _far_inside(y, kept, whole, found)
     y, whole = y / found.unit, whole / found.unit
-    fit = found._robust(y, kept, box.left) if np.isfinite(found.cut) else y
+    if fit is None:
+        fit = y
+    elif np.isfinite(found.bounds).any():  # that one is of values before they were clipped
+        fit = found._robust(y, kept, box.left)
     size = np.abs(y - fit)
     if found.hit < SPARED:
         shared = _shared(np.where(kept & ~own, y - fit, 0.0))
