@@ -13,7 +13,7 @@ expected to be (`sigmacube.noise.clipping.censored`).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -35,8 +35,9 @@ from sigmacube.noise.signal_noise import SignalNoise
 __all__ = ["ResidualNoise", "fewer_components", "residual_noise"]
 
 MAX_ROUNDS, SETTLED = 6, 0.02
-# Rounds on one of so many windows that come first, where there are that many.
-LEAD, EVERY = 1, 4
+# One of so many windows is looked at in a round that comes first, where there are that many times
+# as many; rounds for windows that repeat others.
+EVERY, REST = 4, 2
 # The same where guesses must settle, too, and rounds of a first look, where they need not.
 MAX_GUESSES, SETTLED_GUESSES, LOOK = 20, 0.002, 3
 # Squares are clipped at this many standard deviations: bad pixels and what windows could not fit
@@ -167,20 +168,16 @@ def residual_noise(
     fresh = state is None
     if state is None:
         state = _start(sample, std, correlation, aside, guesses, bounds)
-    unit, windows, model, aside = state.unit, state.windows, state.model, state.aside
+    unit, model, aside = state.unit, state.model, state.aside
     limits = None if bounds is None else (bounds.low / unit, bounds.high / unit)
-    if fresh and not guesses and len(windows) >= EVERY**2:
-        for _ in range(LEAD):
-            step = _Step(model, Noise.create(model.value, sample.n_bands), aside, limits, fresh)
-            _, parts = zip(*run(step, windows[::EVERY]), strict=True)
-            model = _renewed(step, parts, signal_dependent)[0]
+    mine: Sequence[_Window] = [w for w, new in zip(state.windows, sample.new, strict=True) if new]
+    if fresh and not guesses and len(mine) >= EVERY**2:
+        model = _Step(model, aside, limits, fresh).on(mine[::EVERY], run, signal_dependent).model
     for number in range(MAX_GUESSES):
-        noise = Noise.create(model.value, sample.n_bands)
-        step = _Step(model, noise, aside, limits, fresh=fresh and number == 0)
-        windows, parts = zip(*run(step, windows), strict=True)
-        model, ratio = _renewed(step, parts, signal_dependent)
-        last, std = noise.std, np.sqrt(np.diag(v)) if (v := model.value).ndim == 2 else v
-        wild, settled = float(np.mean([part.wild for part in parts])), False
+        step = _Step(model, aside, limits, fresh=fresh and number == 0)
+        found = step.on(mine, run, signal_dependent)
+        mine, model, ratio, wild, tails = found
+        settled = False
         if not aside and wild > MANY:  # these go before anything is settled
             aside, guesses = True, True
         else:
@@ -189,15 +186,32 @@ def residual_noise(
         look = MAX_ROUNDS if aside else LOOK  # what is far out must be settled first
         if settled or number + 1 >= ((look if rough else MAX_GUESSES) if guesses else MAX_ROUNDS):
             break
-    tails, count = (np.sum([getattr(p, n) for p in parts], axis=0) for n in ("tails", "count"))
-    found = _in_units(model, unit)
+    windows = _joined(state.windows, mine, sample.new)
+    if guesses and rough:
+        rest: Sequence[_Window] = [w for w, n in zip(windows, sample.new, strict=True) if not n]
+        for number in range(REST if rest else 0):
+            rest = _Step(model, aside, limits, number == 0).on(rest, run, signal_dependent).windows
+        windows = _joined(windows, rest, [not new for new in sample.new])
+    result = _in_units(model, unit)
     return ResidualNoise(
-        found if _varies(found, sample) else std * unit,
-        tails / np.maximum(count, 1) * np.square(last / std),
+        result if _varies(result, sample) else _std(model) * unit,
+        tails,
         wild,
-        _completed(sample, windows, unit, std) if guesses else sample,
+        _completed(sample, windows, unit, _std(model)) if guesses and rough else sample,
         _State(unit, windows, model, aside) if guesses and not settled else None,
     )
+
+
+def _joined(
+    windows: Sequence[_Window], some: Sequence[_Window], where: Sequence[bool]
+) -> list[_Window]:
+    """Return windows with some of them in the places of others."""
+    others = iter(some)
+    return [next(others) if mine else old for old, mine in zip(windows, where, strict=True)]
+
+
+def _std(model: SignalNoise) -> np.ndarray:
+    return np.sqrt(np.diag(value)) if (value := model.value).ndim == 2 else value
 
 
 def fewer_components(
@@ -253,16 +267,6 @@ def _in_units(model: SignalNoise, unit: np.ndarray) -> SignalNoise:
     )  # fmt: skip
 
 
-def _renewed(
-    step: _Step, parts: Sequence[_Moments], signal_dependent: bool
-) -> tuple[SignalNoise, np.ndarray]:
-    """Return the model by what windows say, and its std over that of the last one."""
-    ratio = _ratio(parts)
-    last, std = step.noise.std, step.noise.std * np.clip(ratio, 0.25, 4.0)
-    line = np.sum([part.line for part in parts], axis=0)
-    return _with_line(step.model, last, std, line, signal_dependent), ratio
-
-
 def _ratio(parts: Sequence[_Moments]) -> np.ndarray:
     """Return the observed over the expected standard deviation of bands."""
     observed = np.sum([part.observed for part in parts], axis=0)
@@ -301,17 +305,49 @@ class _Fit:
     """(rank, bands) what the components are over the noise of the bands."""
 
 
+class _Round(NamedTuple):
+    """What a round comes to."""
+
+    windows: Sequence[_Window]
+    model: SignalNoise
+    ratio: np.ndarray
+    """(bands,) standard deviations over those of the round before."""
+    wild: float
+    """Share of elements that are far out."""
+    tails: np.ndarray
+    """(bands,) variance of what was set aside, over that of the noise."""
+
+
 @dataclass(frozen=True, eq=False)
 class _Step:
     """One round: a window is solved, and what it leaves compared with what the noise would."""
 
     model: SignalNoise
-    noise: Noise
     aside: bool
     limits: tuple[np.ndarray, np.ndarray] | None
     """Lower and upper bounds of the bands, if there are any."""
     fresh: bool
     """Whether guesses still hold noise, as they come with a sample."""
+    noise: Noise = field(init=False)
+
+    def __post_init__(self) -> None:
+        bands = len(np.asarray(self.model.reference))
+        object.__setattr__(self, "noise", Noise.create(self.model.value, bands))
+
+    def on(self, windows: Sequence[_Window], run: ParallelMap, signal_dependent: bool) -> _Round:
+        """Return what some windows come to."""
+        windows, parts = zip(*run(self, windows), strict=True)
+        ratio, last = _ratio(parts), self.noise.std
+        line = np.sum([part.line for part in parts], axis=0)
+        std = last * np.clip(ratio, 0.25, 4.0)
+        tails, count = (np.sum([getattr(p, n) for p in parts], axis=0) for n in ("tails", "count"))
+        return _Round(
+            windows,
+            _with_line(self.model, last, std, line, signal_dependent),
+            ratio,
+            float(np.mean([part.wild for part in parts])),
+            tails / np.maximum(count, 1) * np.square(last / std),
+        )
 
     def __call__(self, window: _Window) -> tuple[_Window, _Moments]:
         dtype = window.values.dtype
