@@ -239,7 +239,8 @@ def _start(
 ) -> _State:  # fmt: skip
     """Return windows over the noise to start from, ready for the first round."""
     parts = list(zip(sample.by_window, sample.valid, strict=True))
-    reference = np.sum([spectra.sum(axis=0) for spectra, _ in parts], axis=0) / sample.n_pixels
+    own = [spectra for spectra, new in zip(sample.by_window, sample.new, strict=True) if new]
+    reference = np.sum([part.sum(axis=0) for part in own], axis=0) / sum(map(len, own))
     model = SignalNoise(np.zeros(len(std)), np.ones(len(std)), reference / std, correlation)
     windows, inverse, none = [], 1 / std, np.zeros(0, dtype=np.intp)
     at: tuple[np.ndarray, ...]
@@ -466,13 +467,13 @@ class _Step:
         if out.any():
             out &= np.count_nonzero(out, axis=1)[:, None] < ALONE * out.shape[1]
             tails = np.where(out, square, 0.0).sum(axis=0)
-        observed = near.sum(axis=0)
+        observed = near.sum(axis=0).astype(np.float64)
         near /= constant * np.where(tells, share, 1)
         beyond = fit * scale.astype(fit.dtype)
         beyond -= (np.asarray(self.model.reference) / self.noise.std).astype(fit.dtype)
         return _Moments(
             observed,
-            constant * (weight * share).sum(axis=0),
+            constant * (weight * share).sum(axis=0).astype(np.float64),
             _normal_equations(beyond, near, scale[:, 0] ** 2, weight),
             tails,
             np.count_nonzero(there, axis=0),

@@ -186,8 +186,10 @@ def _places(valid: np.ndarray) -> list[tuple[tuple[slice, slice], bool]]:
         for j in range(len(grid.cols))
     ]
     counts = np.array([np.count_nonzero(valid[place]) for place, _ in places])
-    good = np.flatnonzero(counts >= max(counts.max() / 2, 1))
+    good = np.flatnonzero(counts >= max(counts.max() / 2, 1)).tolist()
     wanted = int(np.clip(SHARE * len(places), FEWEST, MOST))
+    own = [c for c in good if places[c][1]]
+    good = own if len(own) >= wanted else good
     chosen = [places[good[c]] for c in _spread(len(good), wanted)]
     return chosen if any(new for _, new in chosen) else [(place, True) for place, _ in chosen]
 
