@@ -393,8 +393,12 @@ def _on_all_bands(
     through the windows: they are constant, so nothing depends on it.
     """
     screen = part.screen
-    spread = _Spread.create(screen, bands, spectra, part.std, n_bands)
-    model = spread.model(part.model)
+    mean = mean_spectrum(spectra[None], np.ones((1, len(spectra)), dtype=bool))
+    model = part.model
+    if isinstance(model, SignalNoise):  # windows had a mean of their own
+        model = replace(model, reference=mean[screen.usable])
+    spread = _Spread.create(screen, bands, spectra, (mean, _std(model)), n_bands)
+    model = spread.model(model)
     twins = np.where(screen.duplicate_of < 0, -1, bands[screen.duplicate_of])
     whole = BandScreen(
         _scatter(screen.constant, bands, n_bands, True),
@@ -435,13 +439,15 @@ class _Spread:
         screen: BandScreen,
         bands: np.ndarray,
         spectra: np.ndarray,
-        std: np.ndarray,
+        level: tuple[np.ndarray, np.ndarray],
         n_bands: int,
     ) -> _Spread:
         """Find the origin of every band's noise.
 
-        ``spectra`` are the valid ones of the bands with data, ``std`` the usable bands' noise.
+        ``spectra`` are the valid ones of the bands with data; ``level`` is their mean, and the
+        usable bands' noise there.
         """
+        mean, std = level
         usable = np.flatnonzero(screen.usable)
         place = np.full(len(bands), -1)
         place[usable] = np.arange(len(usable))
@@ -455,7 +461,6 @@ class _Spread:
         quantised = np.ones(len(bands))
         quantised[usable] = np.maximum(1.0, floor / std)
         scale = ratio * quantised[root]
-        mean = mean_spectrum(spectra[None], np.ones((1, len(spectra)), dtype=bool))
         least = np.median(screen.step[usable]) / np.sqrt(12) or NOMINAL * np.min(std)
         nominal = np.maximum(NOMINAL * np.abs(mean), least)
         return cls(

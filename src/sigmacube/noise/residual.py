@@ -34,7 +34,7 @@ from sigmacube.noise.signal_noise import SignalNoise
 
 __all__ = ["ResidualNoise", "fewer_components", "residual_noise"]
 
-MAX_ROUNDS, SETTLED = 6, 0.02
+MAX_ROUNDS, SETTLED = 6, 0.01
 # One of so many windows is looked at in a round that comes first, where there are that many times
 # as many; rounds for windows that repeat others.
 EVERY, REST = 4, 2
@@ -64,7 +64,7 @@ NOTICEABLE = 0.04
 JUDGED_WINDOWS = 6
 # Squared singular values from this share of the squared edge on are followed from round to round,
 # in so many steps of subspace iteration, where there are that many.
-FOLLOWED, STEPS, FEWEST = 0.8, 2, 8
+FOLLOWED, STEPS, FEWEST = 0.5, 2, 8
 
 
 class ResidualNoise(NamedTuple):
