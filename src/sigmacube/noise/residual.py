@@ -35,9 +35,8 @@ from sigmacube.noise.signal_noise import SignalNoise
 __all__ = ["ResidualNoise", "fewer_components", "residual_noise"]
 
 MAX_ROUNDS, SETTLED = 6, 0.01
-# One of so many windows is looked at in a round that comes first, where there are that many times
-# as many; rounds for windows that repeat others.
-EVERY, REST = 4, 2
+# Rounds for windows that repeat others.
+REST = 2
 # The same where guesses must settle, too, and rounds of a first look, where they need not.
 MAX_GUESSES, SETTLED_GUESSES, LOOK = 20, 0.002, 3
 # Squares are clipped at this many standard deviations: bad pixels and what windows could not fit
@@ -171,8 +170,6 @@ def residual_noise(
     unit, model, aside = state.unit, state.model, state.aside
     limits = None if bounds is None else (bounds.low / unit, bounds.high / unit)
     mine: Sequence[_Window] = [w for w, new in zip(state.windows, sample.new, strict=True) if new]
-    if fresh and not guesses and len(mine) >= EVERY**2:
-        model = _Step(model, aside, limits, fresh).on(mine[::EVERY], run, signal_dependent).model
     for number in range(MAX_GUESSES):
         step = _Step(model, aside, limits, fresh=fresh and number == 0)
         found = step.on(mine, run, signal_dependent)
