@@ -35,8 +35,6 @@ from sigmacube.noise.signal_noise import SignalNoise
 __all__ = ["ResidualNoise", "fewer_components", "residual_noise"]
 
 MAX_ROUNDS, SETTLED = 6, 0.01
-# Rounds for windows that repeat others.
-REST = 2
 # The same where guesses must settle, too, and rounds of a first look, where they need not.
 MAX_GUESSES, SETTLED_GUESSES, LOOK = 20, 0.002, 3
 # Squares are clipped at this many standard deviations: bad pixels and what windows could not fit
@@ -167,13 +165,11 @@ def residual_noise(
     fresh = state is None
     if state is None:
         state = _start(sample, std, correlation, aside, guesses, bounds)
-    unit, model, aside = state.unit, state.model, state.aside
+    unit, windows, model, aside = state.unit, state.windows, state.model, state.aside
     limits = None if bounds is None else (bounds.low / unit, bounds.high / unit)
-    mine: Sequence[_Window] = [w for w, new in zip(state.windows, sample.new, strict=True) if new]
     for number in range(MAX_GUESSES):
         step = _Step(model, aside, limits, fresh=fresh and number == 0)
-        found = step.on(mine, run, signal_dependent)
-        mine, model, ratio, wild, tails = found
+        windows, model, ratio, wild, tails = step.on(windows, run, signal_dependent)
         settled = False
         if not aside and wild > MANY:  # these go before anything is settled
             aside, guesses = True, True
@@ -183,28 +179,14 @@ def residual_noise(
         look = MAX_ROUNDS if aside else LOOK  # what is far out must be settled first
         if settled or number + 1 >= ((look if rough else MAX_GUESSES) if guesses else MAX_ROUNDS):
             break
-    windows = _joined(state.windows, mine, sample.new)
-    if guesses and rough:
-        rest: Sequence[_Window] = [w for w, n in zip(windows, sample.new, strict=True) if not n]
-        for number in range(REST if rest else 0):
-            rest = _Step(model, aside, limits, number == 0).on(rest, run, signal_dependent).windows
-        windows = _joined(windows, rest, [not new for new in sample.new])
-    result = _in_units(model, unit)
+    found = _in_units(model, unit)
     return ResidualNoise(
-        result if _varies(result, sample) else _std(model) * unit,
+        found if _varies(found, sample) else _std(model) * unit,
         tails,
         wild,
         _completed(sample, windows, unit, _std(model)) if guesses and rough else sample,
         _State(unit, windows, model, aside) if guesses and not settled else None,
     )
-
-
-def _joined(
-    windows: Sequence[_Window], some: Sequence[_Window], where: Sequence[bool]
-) -> list[_Window]:
-    """Return windows with some of them in the places of others."""
-    others = iter(some)
-    return [next(others) if mine else old for old, mine in zip(windows, where, strict=True)]
 
 
 def _std(model: SignalNoise) -> np.ndarray:
@@ -236,8 +218,7 @@ def _start(
 ) -> _State:  # fmt: skip
     """Return windows over the noise to start from, ready for the first round."""
     parts = list(zip(sample.by_window, sample.valid, strict=True))
-    own = [spectra for spectra, new in zip(sample.by_window, sample.new, strict=True) if new]
-    reference = np.sum([part.sum(axis=0) for part in own], axis=0) / sum(map(len, own))
+    reference = np.sum([spectra.sum(axis=0) for spectra, _ in parts], axis=0) / sample.n_pixels
     model = SignalNoise(np.zeros(len(std)), np.ones(len(std)), reference / std, correlation)
     windows, inverse, none = [], 1 / std, np.zeros(0, dtype=np.intp)
     at: tuple[np.ndarray, ...]

@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 
 from sigmacube.core.validity import of_bands, valid_elements
-from sigmacube.core.windows import Axis, WindowGrid
+from sigmacube.core.windows import WindowGrid
 from sigmacube.noise.clipping import Bounds, repeated_values
 from sigmacube.noise.gaps import filled, stands_out
 
@@ -35,8 +35,6 @@ class NoiseSample:
     """(rows, cols) True for pixels that count, one array per window."""
     positions: np.ndarray
     """(bands,) index of the bands in the cube."""
-    new: list[bool]
-    """Whether windows hold mostly pixels of their own; at an edge some repeat others."""
     kept: list[np.ndarray] | None = None
     """(rows, cols, bands) True for elements that were measured and do not look like impulses; None
     where all do of the pixels that count."""
@@ -106,24 +104,23 @@ class NoiseSample:
             )
         if kept is not None:
             valid = valid & (np.count_nonzero(kept, axis=2) >= max(1, LEAST_KEPT * len(bands)))
-        found = _places(valid)
-        places, new = [place for place, _ in found], [is_new for _, is_new in found]
+        places = _places(valid)
         masks = [valid[place] for place in places]
         parts = [of_bands(values[place], bands) for place in places]
         blocks = [part.astype(np.float64, order="C", copy=False) for part in parts]
         if kept is None and not impulses and all(mask.all() for mask in masks):
-            return cls(blocks, masks, bands, new)
+            return cls(blocks, masks, bands)
         there = [
             np.broadcast_to(m[..., None], b.shape) if kept is None else kept[place] & m[..., None]
             for place, m, b in zip(places, masks, blocks, strict=True)
         ]
         blocks = [np.where(t, b, 0.0) for t, b in zip(there, blocks, strict=True)]
         if kept is None and not impulses:
-            return cls(blocks, masks, bands, new)
+            return cls(blocks, masks, bands)
         raw = [np.where(t, b, np.nan) for t, b in zip(there, blocks, strict=True)]
         if impulses:
             raw, there = _without_impulses(raw, there, bounds)
-        return cls(filled(blocks, masks, there), masks, bands, new, there, raw)
+        return cls(filled(blocks, masks, there), masks, bands, there, raw)
 
     @property
     def n_bands(self) -> int:
@@ -174,31 +171,16 @@ def precision(parts: list[np.ndarray], std: np.ndarray | float = 1.0) -> type[np
     return np.float32 if largest < SINGLE else np.float64
 
 
-def _places(valid: np.ndarray) -> list[tuple[tuple[slice, slice], bool]]:
-    """Return rows and columns of the windows to look at, and which do not repeat others."""
+def _places(valid: np.ndarray) -> list[tuple[slice, ...]]:
+    """Return the rows and columns of the windows to look at."""
     rows, cols = valid.shape
     window = (min(WINDOW, rows), min(WINDOW, cols))
     grid = WindowGrid.create((rows, cols, 1), window=window, step=window)
-    down, across = _new(grid.rows), _new(grid.cols)
-    places = [
-        ((grid.rows.slice(i), grid.cols.slice(j)), i < down and j < across)
-        for i in range(len(grid.rows))
-        for j in range(len(grid.cols))
-    ]
-    counts = np.array([np.count_nonzero(valid[place]) for place, _ in places])
-    good = np.flatnonzero(counts >= max(counts.max() / 2, 1)).tolist()
+    places = [grid.slices(i, j)[:2] for i in range(grid.shape[0]) for j in range(grid.shape[1])]
+    counts = np.array([np.count_nonzero(valid[place]) for place in places])
+    good = np.flatnonzero(counts >= max(counts.max() / 2, 1))
     wanted = int(np.clip(SHARE * len(places), FEWEST, MOST))
-    own = [c for c in good if places[c][1]]
-    good = own if len(own) >= wanted else good
-    chosen = [places[good[c]] for c in _spread(len(good), wanted)]
-    return chosen if any(new for _, new in chosen) else [(place, True) for place, _ in chosen]
-
-
-def _new(axis: Axis) -> int:
-    """Return how many windows of an axis hold mostly pixels that those before them do not."""
-    starts = axis.starts
-    repeats = len(starts) > 1 and 2 * int(starts[-1] - starts[-2]) < axis.size
-    return len(starts) - int(repeats)
+    return [places[good[c]] for c in _spread(len(good), wanted)]
 
 
 def _spread(total: int, wanted: int) -> np.ndarray:
