@@ -61,7 +61,7 @@ NOTICEABLE = 0.04
 JUDGED_WINDOWS = 6
 # Squared singular values from this share of the squared edge on are followed from round to round,
 # in so many steps of subspace iteration, where there are that many.
-FOLLOWED, STEPS, FEWEST = 0.5, 2, 8
+FOLLOWED, STEPS, FEWEST = 0.6, 2, 8
 
 
 class ResidualNoise(NamedTuple):
