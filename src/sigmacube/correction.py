@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 
 from sigmacube.core.parallel import ParallelMap, at_once, in_turn
-from sigmacube.core.validity import valid_elements
+from sigmacube.core.validity import of_bands, valid_elements
 from sigmacube.estimators import Region, estimator
 from sigmacube.noise.band_screen import smallest_step
 from sigmacube.noise.clipping import find_bounds
@@ -46,6 +47,16 @@ class Changed:
         """(rows, cols, bands)."""
         return self.source.shape
 
+    @property
+    def wavelengths(self) -> np.ndarray | None:
+        """(bands,) nm, or None."""
+        return getattr(self.source, "wavelengths", None)
+
+    @property
+    def metadata(self) -> Any:
+        """What the source knows about itself."""
+        return getattr(self.source, "metadata", None)
+
     def block(self, rows: slice, cols: slice) -> tuple[np.ndarray, np.ndarray | None]:
         """Return changed values, and their mask."""
         values, mask = self.source.block(rows, cols)
@@ -62,7 +73,6 @@ def find_line_offsets(
 ) -> LineOffsets | None:
     """Return the offsets that columns or rows carry; None where the scene shows none."""
     bands, (n_rows, n_cols, _) = presence.bands, source.shape
-    chosen = presence.chosen
     if min(n_rows, n_cols) < FEWEST or len(bands) < FEWEST:
         return None
     height, lines = max(1, STREAMED // (n_cols * len(bands))), None
@@ -76,15 +86,15 @@ def find_line_offsets(
 
         def block(rows: slice, cols: slice) -> tuple[np.ndarray, np.ndarray]:
             part, known = source.block(rows, cols)
-            there = valid_elements(part, known)[..., chosen]
-            part = part[..., chosen] / std  # noqa: B023
+            there = of_bands(valid_elements(part, known), bands)
+            part = of_bands(part, bands) / std  # noqa: B023
             return part, there & ~stands_out(part, there) if impulses else there
 
         shape = (n_rows, n_cols, len(bands))
         *signal, means = at_once(
             run,
-            partial(smooth_directions, sample, (0,)),
-            partial(smooth_directions, sample, (1,)),
+            partial(smooth_directions, sample, (0,), run),
+            partial(smooth_directions, sample, (1,), run),
             partial(profiles, block, shape, height),
         )
         steps = partial(median_steps, block, shape, height=height)
@@ -117,8 +127,8 @@ class Clipping:
 def find_clipping(source: Source, presence: Presence) -> Clipping | None:
     """Return the bounds that values seem to be clipped to; None where there are none."""
     values, mask = noise_sample(source)
-    spectra = values[..., presence.chosen].reshape(-1, len(presence.bands))
-    valid = valid_elements(values, mask)[..., presence.chosen].reshape(spectra.shape)
+    spectra = of_bands(values, presence.bands).reshape(-1, len(presence.bands))
+    valid = of_bands(valid_elements(values, mask), presence.bands).reshape(spectra.shape)
     spectra = spectra if valid.all() else np.where(valid, spectra, np.nan)
     step = smallest_step(spectra)
     bounds = find_bounds(spectra, step)

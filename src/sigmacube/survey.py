@@ -20,7 +20,13 @@ import numpy as np
 from sigmacube._version import __version__
 from sigmacube.core.parallel import ParallelMap, in_turn, strips
 from sigmacube.core.progress import Progress
-from sigmacube.core.validity import NO_VALUE, check_values, mean_spectrum, valid_elements
+from sigmacube.core.validity import (
+    NO_VALUE,
+    check_values,
+    mean_spectrum,
+    of_bands,
+    valid_elements,
+)
 from sigmacube.core.whitening import SEGMENT, Noise
 from sigmacube.core.windows import WindowGrid
 from sigmacube.noise.caveats import WILD, caveats
@@ -276,11 +282,6 @@ class Presence:
             )
 
     @property
-    def chosen(self) -> np.ndarray | slice:
-        """What selects the bands that hold data; all of them without a copy."""
-        return slice(None) if len(self.bands) == len(self.low) else self.bands
-
-    @property
     def incomplete(self) -> bool:
         """Whether valid pixels miss values in bands that hold data."""
         return self.fewest < int(np.count_nonzero(self.low <= self.high))
@@ -306,7 +307,7 @@ class Scene:
         values, mask = self.source.block(rows, wide)
         kept, dtype, n_bands = valid_elements(values, mask), values.dtype, values.shape[2]
         if len(survey.bands) < n_bands:
-            values, kept = values[..., survey.bands], kept[..., survey.bands]
+            values, kept = of_bands(values, survey.bands), of_bands(kept, survey.bands)
         valid, lacking = np.asarray(kept.any(axis=2)), None
         if not kept.all():
             lacking = ~kept & valid[..., None]
@@ -351,8 +352,10 @@ class Scene:
         )
         wide = self.extent(tall, wide)[1]
         spectra, mask = self.source.block(tall, wide)
-        kept = valid_elements(spectra, mask)[..., self.survey.bands]
-        spectra = np.where(kept, spectra[..., self.survey.bands], np.asarray(noise.reference))
+        kept = of_bands(valid_elements(spectra, mask), self.survey.bands)
+        spectra = of_bands(spectra, self.survey.bands)
+        if not kept.all():
+            spectra = np.where(kept, spectra, np.asarray(noise.reference))
         power = np.square(_pixel_scale(spectra, None, noise))
         smooth = np.sqrt(_like_mean(power, np.asarray(kept.any(axis=2)), noise.jitter()))
         top, left = rows.start - tall.start, cols.start - wide.start

@@ -23,7 +23,7 @@ from sigmacube.core.card import Card
 from sigmacube.core.levels import LEVELS, half_width
 from sigmacube.core.parallel import ParallelMap, at_once, parallel, strips
 from sigmacube.core.progress import Progress, phase, shown
-from sigmacube.core.validity import valid_elements
+from sigmacube.core.validity import of_bands, valid_elements
 from sigmacube.core.windows import Span
 from sigmacube.correction import corrected
 from sigmacube.cube import Cube
@@ -299,8 +299,8 @@ def _kept_noise(source: Source, survey: Survey) -> dict[str, Any]:
     impulses = survey.settings.solver == "robust" or survey.wild
     part = noise_sample(corrected(source, survey.offsets))
     if survey.signal_noise is not None:
-        values = part[0][..., survey.bands]
-        there = valid_elements(*part)[..., survey.bands]
+        values = of_bands(part[0], survey.bands)
+        there = of_bands(valid_elements(*part), survey.bands)
         quiet = uniform_filter(
             np.where(there, values, np.asarray(survey.signal_noise.reference)), (3, 3, 1)
         )

@@ -27,6 +27,8 @@ def finite_mean(values: np.ndarray, axis: int | tuple[int, ...] = 2) -> np.ndarr
 
 def mean_spectrum(values: np.ndarray, valid: np.ndarray) -> np.ndarray:
     """Return (bands,) the mean of the finite values of valid pixels; zero for bands without."""
+    if valid.all() and np.isfinite(total := values.sum(axis=(0, 1), dtype=np.float64)).all():
+        return np.asarray(total / valid.size)
     spectra = np.asarray(values[valid], dtype=np.float64)
     known = np.isfinite(spectra)
     total = np.sum(np.where(known, spectra, 0.0), axis=0)
@@ -40,6 +42,21 @@ def to_all_bands(flags: np.ndarray, bands: np.ndarray, n_bands: int) -> np.ndarr
     whole = np.zeros((*flags.shape[:2], n_bands), dtype=bool)
     whole[..., bands] = flags
     return whole
+
+
+def of_bands(values: np.ndarray, bands: np.ndarray) -> np.ndarray:
+    """Return values (..., band) of some bands, a spectrum's next to each other in memory.
+
+    Indexing would put a band's next to each other, and what follows would take longer. All bands
+    are returned as they are.
+
+    Examples
+    --------
+    >>> of_bands(np.arange(12).reshape(2, 2, 3), np.array([0, 2])).tolist()
+    [[[0, 2], [3, 5]], [[6, 8], [9, 11]]]
+    """
+    same = len(bands) == values.shape[-1]
+    return values if same else np.take(values, bands, axis=values.ndim - 1)
 
 
 def partly_valid(
@@ -62,7 +79,7 @@ def partly_valid(
     bands = np.flatnonzero(kept.any(axis=(0, 1)))
     if len(bands) == 0:
         raise ValueError(NO_VALUE)
-    kept = kept if len(bands) == values.shape[2] else kept[..., bands]
+    kept = of_bands(kept, bands)
     complete = np.all(kept, axis=2)
     if complete.all():
         return bands, complete, None

@@ -181,7 +181,8 @@ class SpatialEstimator:
         )
         if progress is not None:
             progress(total, total)
-        return _region(scene, part, completion, rows, cols, run)
+        held = block(slice(*rows), slice(*cols))[1] if isinstance(learnt, Learnt) else None
+        return _region(scene, part, completion, rows, cols, run, held)
 
 
 class Learnt(dict[str, np.ndarray]):
@@ -294,8 +295,9 @@ def _region(
     rows: Span,
     cols: Span,
     run: ParallelMap,
+    kept: np.ndarray | None,
 ) -> Region:
-    """Return a part in the units of the data."""
+    """Return a part in the units of the data; ``kept`` tells which values are, if it is known."""
     survey = scene.survey
     block = scene.load(slice(*rows), slice(*cols))
     scale = 1.0 if completion is None else completion.scale
@@ -317,7 +319,7 @@ def _region(
         residual_ratio=ratio,
         noise_std=block.std_of_elements(),
         noise_scale=block.pixel_scale,
-        left_out=_left_out(survey, block, completion, cols[0]),
+        left_out=_left_out(survey, block, completion, cols[0], kept),
         unexplained=None if errors is None else np.array(part.unexplained, int).reshape(-1, 2),
     )
 
@@ -335,12 +337,18 @@ def _window_maps(part: SpatialPart, windows: tuple[Span, Span]) -> tuple[np.ndar
 
 
 def _left_out(
-    survey: Survey, block: SceneBlock, completion: Completion | None, left: int
-) -> np.ndarray | None:
-    """Return (row, col, band) True for elements that were there and were left out."""
+    survey: Survey, block: SceneBlock, completion: Completion | None, left: int,
+    kept: np.ndarray | None,
+) -> np.ndarray | None:  # fmt: skip
+    """Return (row, col, band) True for elements that were there and were left out.
+
+    ``kept`` are those that were not, where that is known already.
+    """
     if completion is None or not np.isfinite(completion.cut):
         return None
-    aside = ~_completed(block, completion, survey.learnt["stuck"], left)[1] & block.valid[..., None]
+    if kept is None:
+        kept = _completed(block, completion, survey.learnt["stuck"], left)[1]
+    aside = ~kept & block.valid[..., None]
     if block.lacking is not None:  # striped values were there
         aside &= ~block.lacking
     return to_all_bands(aside, survey.bands, survey.shape[2])

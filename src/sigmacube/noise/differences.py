@@ -9,12 +9,13 @@ others what noise is in them.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from sigmacube.core.parallel import ParallelMap, in_turn
 from sigmacube.noise.band_correlation import BandCorrelation, fit_correlation
-from sigmacube.noise.sample import NoiseSample
+from sigmacube.noise.sample import NoiseSample, precision
 
 __all__ = [
     "DifferencesNoise",
@@ -40,7 +41,9 @@ class DifferencesNoise(NamedTuple):
     """Correlation between neighbouring pixels; not zero where a product was resampled."""
 
 
-def differences_noise(sample: NoiseSample, std: np.ndarray) -> DifferencesNoise:
+def differences_noise(
+    sample: NoiseSample, std: np.ndarray, run: ParallelMap = in_turn
+) -> DifferencesNoise:
     """Return the noise by band and its correlation by band distance from neighbouring pixels.
 
     Parameters
@@ -49,10 +52,12 @@ def differences_noise(sample: NoiseSample, std: np.ndarray) -> DifferencesNoise:
         Windows of the scene.
     std
         (bands,) rough standard deviations, only to put bands on one scale.
+    run
+        Parallel map over windows.
     """
     scaled = sample.scaled(std)
-    directions, spatial_lag1 = signal_directions(scaled)
-    quiet = calm_differences(scaled, directions)
+    directions, spatial_lag1 = signal_directions(scaled, run)
+    quiet = calm_differences(scaled, directions, run)
     if not len(quiet):
         raise ValueError(
             "Invalid scene for a noise estimate: no four pixels of a square are valid. Give the "
@@ -83,7 +88,7 @@ def _whole(valid: np.ndarray) -> np.ndarray:
     return valid[:-1, :-1] & valid[:-1, 1:] & valid[1:, :-1] & valid[1:, 1:]
 
 
-def signal_directions(sample: NoiseSample) -> tuple[np.ndarray, float]:
+def signal_directions(sample: NoiseSample, run: ParallelMap = in_turn) -> tuple[np.ndarray, float]:
     """Return the principal directions that are smoother in space than the noise, and its lag-1.
 
     Principal directions are sorted by variance; their spatial autocorrelation falls from near one
@@ -94,9 +99,9 @@ def signal_directions(sample: NoiseSample) -> tuple[np.ndarray, float]:
     (directions, spatial_lag1)
         (bands, k) orthonormal directions; autocorrelation of the noise between neighbours.
     """
-    spectra = sample.spectra
-    vectors = np.linalg.eigh(spectra.T @ spectra)[1][:, ::-1]
-    correlation = _autocorrelation(sample, vectors)
+    total = sum(run(lambda spectra: spectra.T @ spectra, sample.by_window))
+    vectors = np.linalg.eigh(total)[1][:, ::-1]
+    correlation = _autocorrelation(sample, vectors, run)
     n_bands = len(correlation)
     noise_level = np.median(correlation[n_bands // 2 :])
     kernel = np.ones(min(SMOOTHING, n_bands)) / min(SMOOTHING, n_bands)
@@ -107,23 +112,33 @@ def signal_directions(sample: NoiseSample) -> tuple[np.ndarray, float]:
     return vectors[:, :count], float(noise_level)
 
 
-def _autocorrelation(sample: NoiseSample, vectors: np.ndarray) -> np.ndarray:
+def _autocorrelation(sample: NoiseSample, vectors: np.ndarray, run: ParallelMap) -> np.ndarray:
     """Return the correlation of neighbouring pixels along each direction, over all windows."""
-    scores = [block @ vectors for block in sample.blocks]
-    mean = np.mean([s[v].mean(axis=0) for s, v in zip(scores, sample.valid, strict=True)], axis=0)
-    product, power = np.zeros(len(mean)), np.zeros(len(mean))
-    n_pairs = n_pixels = 0
-    for score, valid in zip(scores, sample.valid, strict=True):
-        centred = (score - mean) * valid[..., None]
-        power += np.einsum("rcv,rcv->v", centred, centred)
-        n_pixels += int(np.count_nonzero(valid))
-        for a, b in ((np.s_[1:], np.s_[:-1]), (np.s_[:, 1:], np.s_[:, :-1])):
-            product += np.einsum("rcv,rcv->v", centred[a], centred[b])
-            n_pairs += int(np.count_nonzero(valid[a] & valid[b]))
+    dtype = precision(sample.by_window)
+    middle = np.mean([part.mean(axis=0) for part in sample.by_window], axis=0) @ vectors
+    mean, turn = middle.astype(dtype), vectors.astype(dtype)
+
+    def sums(window: tuple[np.ndarray, np.ndarray]) -> tuple[np.ndarray, int, int]:
+        block, valid = window
+        centred = block.astype(dtype) @ turn
+        centred -= mean
+        if not valid.all():
+            centred *= valid[..., None]
+        pairs: list[Any] = [(np.s_[1:], np.s_[:-1]), (np.s_[:, 1:], np.s_[:, :-1])]
+        product = sum(np.einsum("rcv,rcv->v", centred[a], centred[b]) for a, b in pairs)
+        n_pairs = sum(int(np.count_nonzero(valid[a] & valid[b])) for a, b in pairs)
+        power = np.einsum("rcv,rcv->v", centred, centred)
+        return np.stack([product, power]), n_pairs, int(np.count_nonzero(valid))
+
+    parts = run(sums, zip(sample.blocks, sample.valid, strict=True))
+    both, n_pairs, n_pixels = (sum(part) for part in zip(*parts, strict=True))
+    product, power = np.asarray(both, dtype=np.float64)
     return (product / max(n_pairs, 1)) / np.maximum(power / max(n_pixels, 1), 1e-300)
 
 
-def calm_differences(sample: NoiseSample, directions: np.ndarray) -> np.ndarray:
+def calm_differences(
+    sample: NoiseSample, directions: np.ndarray, run: ParallelMap = in_turn
+) -> np.ndarray:
     """Return (places, bands) mixed second differences where the signal changes least.
 
     Places are chosen by how much pixels on either side of their four differ along the signal's
@@ -135,12 +150,18 @@ def calm_differences(sample: NoiseSample, directions: np.ndarray) -> np.ndarray:
         Windows of the scene.
     directions
         (bands, k) directions of the signal.
+    run
+        Parallel map over windows.
     """
-    pairs = list(zip(sample.blocks, sample.valid, strict=True))
-    changes = np.concatenate([second_differences(block, valid) for block, valid in pairs])
+
+    def look(window: tuple[np.ndarray, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+        block, valid = window
+        return second_differences(block, valid), _beside(block @ directions)[_whole(valid)]
+
+    parts = run(look, zip(sample.blocks, sample.valid, strict=True))
+    changes, size = (np.concatenate(part) for part in zip(*parts, strict=True))
     if not len(changes):
         return changes
-    size = np.concatenate([_beside(b @ directions)[_whole(v)] for b, v in pairs])
     size = (size / np.maximum(np.median(size, axis=0), 1e-300)).sum(axis=1)
     share = max(HOMOGENEOUS, min(1.0, 4 * sample.n_bands / len(size)))
     return changes[size <= np.quantile(size, share)]

@@ -12,7 +12,7 @@ import numpy as np
 from sigmacube.core.card import Card, spread_of
 from sigmacube.core.parallel import ParallelMap, parallel
 from sigmacube.core.tables import load
-from sigmacube.core.validity import partly_valid
+from sigmacube.core.validity import mean_spectrum, of_bands, partly_valid
 from sigmacube.core.whitening import Noise
 from sigmacube.noise import ESTIMATORS
 from sigmacube.noise.band_correlation import ALIKE, LAGS, correlation_matrix
@@ -201,7 +201,7 @@ def fit_noise(
         names = ", ".join(repr(name) for name in ESTIMATORS)
         raise ValueError(f"Invalid noise {method!r}. An estimator must be one of {names}.")
     bands, valid, missing = partly_valid(values, mask)
-    spectra = values[valid][:, bands]
+    spectra = of_bands(values.reshape(-1, values.shape[2]) if valid.all() else values[valid], bands)
     if missing is not None:
         spectra = np.where(missing[valid], np.nan, spectra)
     screen = screen_bands(spectra)
@@ -262,7 +262,7 @@ def _default(
         model = _scaled(model, noise_share(whole, model))
     part = replace(_found(model, found, DEFAULT, screen), wild_share=level.wild_share)
     if sample.kept_share > MOSTLY:
-        part = _with_shared(part, whole)
+        part = _with_shared(part, whole, run)
     return part if impulses else _with_tails(part, level.tails)
 
 
@@ -329,10 +329,10 @@ def by_differences(sample: NoiseSample, run: ParallelMap) -> Found:
     return _covariance(found.bands.std, correlation), found
 
 
-def _with_shared(part: NoiseEstimate, sample: NoiseSample) -> NoiseEstimate:
+def _with_shared(part: NoiseEstimate, sample: NoiseSample, run: ParallelMap) -> NoiseEstimate:
     """Return the estimate with the noise that all bands of a pixel share, where there is some."""
     known = Noise.create(part.value, sample.n_bands)
-    shared, doubtful = shared_noise(sample, known)
+    shared, doubtful = shared_noise(sample, known, run)
     if shared is None:
         return replace(part, shared_doubtful=doubtful)
     total = known.factor @ known.factor.T + shared
@@ -350,7 +350,7 @@ def _differences(
     sample: NoiseSample, rough: np.ndarray, run: ParallelMap
 ) -> tuple[DifferencesNoise, np.ndarray | None]:
     """Return what differences say, and the correlation of bands; None where it is not needed."""
-    found = differences_noise(sample, rough)
+    found = differences_noise(sample, rough, run)
     bands = found.bands
     if bands.clear and np.max(np.abs(bands.by_lag[1:])) >= CORRELATED:
         correlation = correlation_matrix(bands.by_lag, sample.positions)
@@ -411,8 +411,12 @@ def _on_all_bands(
     through the windows: they are constant, so nothing depends on it.
     """
     screen = part.screen
-    spread = _Spread.create(screen, bands, spectra, part.std, n_bands)
-    model = spread.model(part.model)
+    mean = mean_spectrum(spectra[None], np.ones((1, len(spectra)), dtype=bool))
+    model = part.model
+    if isinstance(model, SignalNoise):  # windows had a mean of their own
+        model = replace(model, reference=mean[screen.usable])
+    spread = _Spread.create(screen, bands, spectra, (mean, _std(model)), n_bands)
+    model = spread.model(model)
     twins = np.where(screen.duplicate_of < 0, -1, bands[screen.duplicate_of])
     whole = BandScreen(
         _scatter(screen.constant, bands, n_bands, True),
@@ -453,13 +457,15 @@ class _Spread:
         screen: BandScreen,
         bands: np.ndarray,
         spectra: np.ndarray,
-        std: np.ndarray,
+        level: tuple[np.ndarray, np.ndarray],
         n_bands: int,
     ) -> _Spread:
         """Find the origin of every band's noise.
 
-        ``spectra`` are the valid ones of the bands with data, ``std`` the usable bands' noise.
+        ``spectra`` are the valid ones of the bands with data; ``level`` is their mean, and the
+        usable bands' noise there.
         """
+        mean, std = level
         usable = np.flatnonzero(screen.usable)
         place = np.full(len(bands), -1)
         place[usable] = np.arange(len(usable))
@@ -473,7 +479,6 @@ class _Spread:
         quantised = np.ones(len(bands))
         quantised[usable] = np.maximum(1.0, floor / std)
         scale = ratio * quantised[root]
-        mean = np.asarray(np.nanmean(spectra, axis=0, dtype=np.float64))
         least = np.median(screen.step[usable]) / np.sqrt(12) or NOMINAL * np.min(std)
         nominal = np.maximum(NOMINAL * np.abs(mean), least)
         return cls(

@@ -13,18 +13,23 @@ expected to be (`sigmacube.noise.clipping.censored`).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
 
-from sigmacube.core.lowrank.solvers.base import PatchSolution
+from sigmacube.core.lowrank.solvers.low_rank import components, resolves
 from sigmacube.core.lowrank.solvers.svd import SvdSolver
 from sigmacube.core.parallel import ParallelMap
-from sigmacube.core.rank import near_edge_inflation, noise_edge, residual_share
+from sigmacube.core.rank import (
+    leading_eigenpairs,
+    near_edge_inflation,
+    noise_edge,
+    residual_share,
+)
 from sigmacube.core.whitening import Noise
 from sigmacube.noise.clipping import Bounds, censored
-from sigmacube.noise.sample import NoiseSample
+from sigmacube.noise.sample import NoiseSample, precision
 from sigmacube.noise.signal_noise import SignalNoise
 
 __all__ = ["ResidualNoise", "fewer_components", "residual_noise"]
@@ -54,6 +59,9 @@ SMALLEST_OFFSET = 0.02
 NOTICEABLE = 0.04
 # Windows that decide whether a correlation between bands is the noise's.
 JUDGED_WINDOWS = 6
+# Squared singular values from this share of the squared edge on are followed from round to round,
+# in so many steps of subspace iteration, where there are that many.
+FOLLOWED, STEPS, FEWEST = 0.6, 2, 8
 
 
 class ResidualNoise(NamedTuple):
@@ -73,7 +81,7 @@ class ResidualNoise(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class _Window:
-    """One window, as (pixels, bands)."""
+    """One window, as (pixels, bands), over the noise that the rounds start from."""
 
     raw: np.ndarray
     """What was measured."""
@@ -83,12 +91,18 @@ class _Window:
     """What goes into the fit: measured values, and guesses where they do not count."""
     kept: np.ndarray | None
     """True for elements whose measured value goes into the fit; None where all do."""
+    clipped: tuple[np.ndarray, ...]
+    """Pixels and bands of elements that were measured and lie on a bound."""
+    axes: np.ndarray | None = None
+    """Principal axes that the next round starts from, of bands or pixels, whichever are fewer."""
 
 
 @dataclass(frozen=True, eq=False)
 class _State:
     """Where the rounds have come to."""
 
+    unit: np.ndarray
+    """(bands,) what they started from; all else is over it."""
     windows: Sequence[_Window]
     model: SignalNoise
     aside: bool
@@ -96,12 +110,13 @@ class _State:
 
 @dataclass(frozen=True, eq=False)
 class _Moments:
-    """What one window says about the noise; sums over its pixels, per band."""
+    """What one window says about the noise, in its units; sums over its pixels, per band."""
 
     observed: np.ndarray
     expected: np.ndarray
     line: np.ndarray
-    """(5, bands) normal equations of variance against signal: Σw, Σwx, Σwx², Σwy, Σwxy."""
+    """(5, bands) normal equations of variance against signal x beyond the reference: Σw, Σwx, Σwx²,
+    Σwy, Σwxy."""
     tails: np.ndarray
     """Squares of what was set aside in pixels that are sound otherwise."""
     count: np.ndarray
@@ -149,17 +164,12 @@ def residual_noise(
     guesses = aside or bounds is not None or sample.kept is not None or state is not None
     fresh = state is None
     if state is None:
-        start = SignalNoise(np.zeros_like(std), std**2, sample.spectra.mean(axis=0), correlation)
-        state = _State(_windows(sample, guesses), start, aside)
-    windows, model, aside = state.windows, state.model, state.aside
+        state = _start(sample, std, correlation, aside, guesses, bounds)
+    unit, windows, model, aside = state.unit, state.windows, state.model, state.aside
+    limits = None if bounds is None else (bounds.low / unit, bounds.high / unit)
     for number in range(MAX_GUESSES):
-        noise = Noise.create(model.value, sample.n_bands)
-        step = _Step(model, noise, aside, bounds, fresh=fresh and number == 0)
-        windows, parts = zip(*run(step, windows), strict=True)
-        ratio, wild = _ratio(parts), float(np.mean([part.wild for part in parts]))
-        std = step.noise.std * np.clip(ratio, 0.25, 4.0)
-        line = np.sum([part.line for part in parts], axis=0)
-        model = _with_line(model, std, line, signal_dependent)
+        step = _Step(model, aside, limits, fresh=fresh and number == 0)
+        windows, model, ratio, wild, tails = step.on(windows, run, signal_dependent)
         settled = False
         if not aside and wild > MANY:  # these go before anything is settled
             aside, guesses = True, True
@@ -169,14 +179,18 @@ def residual_noise(
         look = MAX_ROUNDS if aside else LOOK  # what is far out must be settled first
         if settled or number + 1 >= ((look if rough else MAX_GUESSES) if guesses else MAX_ROUNDS):
             break
-    tails, count = (np.sum([getattr(p, n) for p in parts], axis=0) for n in ("tails", "count"))
+    found = _in_units(model, unit)
     return ResidualNoise(
-        model if _varies(model, sample) else std,
-        tails / np.maximum(count, 1) / std**2,
+        found if _varies(found, sample) else _std(model) * unit,
+        tails,
         wild,
-        _completed(sample, windows, std) if guesses else sample,
-        _State(windows, model, aside) if guesses and not settled else None,
+        _completed(sample, windows, unit, _std(model)) if guesses and rough else sample,
+        _State(unit, windows, model, aside) if guesses and not settled else None,
     )
+
+
+def _std(model: SignalNoise) -> np.ndarray:
+    return np.sqrt(np.diag(value)) if (value := model.value).ndim == 2 else value
 
 
 def fewer_components(
@@ -198,16 +212,38 @@ def fewer_components(
     return counts[1] < counts[0]
 
 
-def _windows(sample: NoiseSample, guesses: bool) -> Sequence[_Window]:
-    """Return the windows of a sample, ready for the first round."""
-    windows = []
-    for number, (block, valid) in enumerate(zip(sample.blocks, sample.valid, strict=True)):
-        values = block[valid]
-        kept, raw = np.ones(values.shape, dtype=bool), values
+def _start(
+    sample: NoiseSample, std: np.ndarray, correlation: np.ndarray | None, aside: bool,
+    guesses: bool, bounds: Bounds | None,
+) -> _State:  # fmt: skip
+    """Return windows over the noise to start from, ready for the first round."""
+    parts = list(zip(sample.by_window, sample.valid, strict=True))
+    reference = np.sum([spectra.sum(axis=0) for spectra, _ in parts], axis=0) / sample.n_pixels
+    model = SignalNoise(np.zeros(len(std)), np.ones(len(std)), reference / std, correlation)
+    windows, inverse, none = [], 1 / std, np.zeros(0, dtype=np.intp)
+    at: tuple[np.ndarray, ...]
+    dtype = precision(sample.by_window, std)
+    for number, (spectra, valid) in enumerate(parts):
+        values = np.multiply(spectra, inverse, dtype=dtype, casting="same_kind")
+        kept, raw, measured = None, values, spectra
         if sample.kept is not None and sample.raw is not None:
-            kept, raw = sample.kept[number][valid], sample.raw[number][valid]
-        windows.append(_Window(raw, np.isfinite(raw), values, kept if guesses else None))
-    return windows
+            kept, measured = sample.kept[number][valid], sample.raw[number][valid]
+            raw = np.multiply(measured, inverse, dtype=dtype, casting="same_kind")
+        there, at = np.isfinite(measured), (none, none)
+        if bounds is not None:
+            at = np.nonzero(bounds.at(measured) & there)
+        if kept is None and guesses:
+            kept = np.ones(values.shape, dtype=bool)
+        windows.append(_Window(raw, there, values, kept, at))
+    return _State(std, windows, model, aside)
+
+
+def _in_units(model: SignalNoise, unit: np.ndarray) -> SignalNoise:
+    """Return a model over some noise in the units of the data."""
+    return SignalNoise(
+        model.gain * unit, model.offset * unit**2, np.asarray(model.reference) * unit,
+        model.correlation,
+    )  # fmt: skip
 
 
 def _ratio(parts: Sequence[_Moments]) -> np.ndarray:
@@ -219,15 +255,46 @@ def _ratio(parts: Sequence[_Moments]) -> np.ndarray:
     return ratio
 
 
-def _completed(sample: NoiseSample, windows: Sequence[_Window], std: np.ndarray) -> NoiseSample:
+def _completed(
+    sample: NoiseSample, windows: Sequence[_Window], unit: np.ndarray, std: np.ndarray
+) -> NoiseSample:
     """Return the sample with noise added to guesses; drawn the same every time."""
     rng, blocks = np.random.default_rng(0), []
     for block, valid, window in zip(sample.blocks, sample.valid, windows, strict=True):
-        out, kept = block.copy(), window.kept
-        noise = std * rng.standard_normal(window.values.shape)
-        out[valid] = window.values + (0 if kept is None else np.where(kept, 0.0, noise))
+        out, values = block.copy(), window.values.astype(np.float64)
+        if window.kept is not None:
+            pixel, band = np.nonzero(~window.kept)
+            values[pixel, band] += std[band] * rng.standard_normal(len(band))
+        out[valid] = values * unit
         blocks.append(out)
     return replace(sample, blocks=blocks)
+
+
+@dataclass(frozen=True, eq=False)
+class _Fit:
+    """Components of a window, in units of the noise that was assumed."""
+
+    left: np.ndarray
+    """U (pixels, rank)."""
+    singular_values: np.ndarray
+    """(rank,) over the level of the noise in the window."""
+    scores: np.ndarray
+    """U d (pixels, rank)."""
+    taken: np.ndarray
+    """(rank, bands) what the components are over the noise of the bands."""
+
+
+class _Round(NamedTuple):
+    """What a round comes to."""
+
+    windows: Sequence[_Window]
+    model: SignalNoise
+    ratio: np.ndarray
+    """(bands,) standard deviations over those of the round before."""
+    wild: float
+    """Share of elements that are far out."""
+    tails: np.ndarray
+    """(bands,) variance of what was set aside, over that of the noise."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -235,127 +302,228 @@ class _Step:
     """One round: a window is solved, and what it leaves compared with what the noise would."""
 
     model: SignalNoise
-    noise: Noise
     aside: bool
-    bounds: Bounds | None
+    limits: tuple[np.ndarray, np.ndarray] | None
+    """Lower and upper bounds of the bands, if there are any."""
     fresh: bool
     """Whether guesses still hold noise, as they come with a sample."""
+    noise: Noise = field(init=False)
+
+    def __post_init__(self) -> None:
+        bands = len(np.asarray(self.model.reference))
+        object.__setattr__(self, "noise", Noise.create(self.model.value, bands))
+
+    def on(self, windows: Sequence[_Window], run: ParallelMap, signal_dependent: bool) -> _Round:
+        """Return what some windows come to."""
+        windows, parts = zip(*run(self, windows), strict=True)
+        ratio, last = _ratio(parts), self.noise.std
+        line = np.sum([part.line for part in parts], axis=0)
+        std = last * np.clip(ratio, 0.25, 4.0)
+        tails, count = (np.sum([getattr(p, n) for p in parts], axis=0) for n in ("tails", "count"))
+        return _Round(
+            windows,
+            _with_line(self.model, last, std, line, signal_dependent),
+            ratio,
+            float(np.mean([part.wild for part in parts])),
+            tails / np.maximum(count, 1) * np.square(last / std),
+        )
 
     def __call__(self, window: _Window) -> tuple[_Window, _Moments]:
-        noise = self.noise
+        dtype = window.values.dtype
         scale = self.model.pixel_scale(window.values)[:, None]
-        scaled = window.values / scale
-        white = noise.whiten(scaled)
-        # With guesses in the place of noise singular values are smaller; so must the edge be.
-        kept, level = window.kept, 1.0
-        if kept is not None and not self.fresh:
-            level = np.sqrt(max(float(kept.mean()), 1e-3))
-        solution = SvdSolver()(white if level == 1 else white / level)
-        scores = solution.left * (solution.singular_values * level)
-        rows = noise.unwhiten(solution.right.T)  # components in the units of the data
-        residual = scaled - scores @ rows
-        fit = window.values - residual * scale
-        share = self._share(solution, rows, window)
+        over_noise, over_scale = (1 / self.noise.std).astype(dtype), (1 / scale).astype(dtype)
+
+        def in_noise(values: np.ndarray) -> np.ndarray:
+            values = values * over_noise
+            values *= over_scale
+            return values
+
+        given = in_noise(window.values)
+        fitted, axes = self._solved(given, window)
+        fit = fitted.scores @ fitted.taken
+        share = self._share(fitted, window)
         if window.kept is None:
-            square, kept, values = np.square(residual), None, window.values
+            square, kept, values = np.square(given - fit), None, window.values
         else:
-            square, kept, values = self._judged(window, fit, scale, share)
+            raw = given if window.values is window.raw else in_noise(window.raw)
+            square, kept, values = self._judged(window, raw, fit, scale, share)
             # A component that is noise would live on its own guesses, were they not smaller.
             # The more is guessed, the more so.
-            power = 2 * max(1.0, 2 * float(kept.mean()))
-            shrunk = (scores * _shrinkage(solution, white.shape, power)) @ rows
-            values = np.where(kept, values, shrunk * scale)
+            power = 2 * max(1.0, 2 * float(window.kept.mean()))
+            shrunk = fitted.scores * _shrinkage(fitted, given.shape, power).astype(dtype)
+            values = self._guessed(window, values, kept, shrunk @ fitted.taken, scale)
         moments = self._moments(window, square, share, kept, fit, scale)
         kept = window.there if kept is None and self.aside else kept
-        return replace(window, values=values, kept=kept), moments
+        return replace(window, values=values, kept=kept, axes=axes), moments
 
-    def _share(self, solution: PatchSolution, rows: np.ndarray, window: _Window) -> np.ndarray:
+    def _solved(self, values: np.ndarray, window: _Window) -> tuple[_Fit, np.ndarray | None]:
+        """Return the components of a window (pixels, bands), and axes for the next round."""
+        noise, dtype = self.noise, values.dtype
+        mixing = None if noise.is_diagonal else noise.factor / noise.std[:, None]
+        white = values
+        if mixing is not None:
+            white = values @ (noise.inverse_factor * noise.std).T.astype(dtype)
+        # With guesses in the place of noise singular values are smaller; so must the edge be.
+        level = 1.0
+        if window.kept is not None and not self.fresh:
+            level = float(np.sqrt(max(float(window.kept.mean()), 1e-3)))
+        floor, tall = level * noise_edge(*white.shape), white.shape[0] >= white.shape[1]
+        d, vectors, axes = _above(white if tall else white.T, floor, window.axes)
+        vectors = vectors.astype(dtype)
+        other = (white if tall else white.T) @ (vectors / d.astype(dtype))
+        left, right = (other, vectors) if tall else (vectors, other)
+        taken = right.T if mixing is None else right.T @ mixing.T.astype(dtype)
+        return _Fit(left, d / level, left * d.astype(dtype), taken), axes
+
+    def _share(self, fitted: _Fit, window: _Window) -> np.ndarray:
         """Return the share of the noise that the fit leaves of every element; zero for little."""
-        inflation = near_edge_inflation(solution.singular_values, *window.values.shape)
-        taken = rows / self.noise.std
+        inflation = near_edge_inflation(fitted.singular_values, *window.values.shape)
         freedom, left = (
-            residual_share(np.square(part), inflation) for part in (solution.left.T, taken)
+            residual_share(np.square(part, dtype=np.float64), inflation)
+            for part in (fitted.left.T, fitted.taken)
         )
-        freedom, left = freedom[:, None], left[None]
         if window.kept is not None:  # what fewer elements tell takes more of each
-            freedom = 1 - (1 - freedom) / np.maximum(window.kept.mean(axis=0), LEAST_KEPT)
-            kept = window.kept.mean(axis=1, keepdims=True)
-            left = 1 - (1 - left) / np.maximum(kept, LEAST_KEPT)
-        freedom, left = (np.where(part > SMALLEST_SHARE, part, 0.0) for part in (freedom, left))
-        return np.asarray(freedom * left)
+            kept, dtype = window.kept, window.values.dtype
+            by_band, by_pixel = (
+                1 / np.maximum(np.count_nonzero(kept, axis=i) / kept.shape[i], LEAST_KEPT)
+                for i in (0, 1)
+            )
+            return _product(
+                1 - np.multiply.outer((1 - freedom).astype(dtype), by_band.astype(dtype)),
+                1 - np.multiply.outer(by_pixel.astype(dtype), (1 - left).astype(dtype)),
+            )
+        return _product(freedom[:, None], left[None]).astype(window.values.dtype)
 
     def _judged(
-        self, window: _Window, fit: np.ndarray, scale: np.ndarray, share: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return squares of what is left, which elements count, and their values to fit next."""
-        std = self.noise.std * scale
-        values, kept = np.where(window.there, window.raw, fit), window.there
-        square = np.square((values - fit) / scale)
-        if self.bounds is not None:
-            at = np.nonzero(self.bounds.at(values) & kept)
-            low, high = self.bounds.low[at[1]], self.bounds.high[at[1]]
-            mean, unit = fit[at], std[at]
-            values[at], spread = censored(values[at], mean, unit, (low, high))
-            square[at] = share[at] * (np.square(values[at] - mean) + spread) / scale[at[0], 0] ** 2
+        self, window: _Window, raw: np.ndarray, fit: np.ndarray, scale: np.ndarray,
+        share: np.ndarray,
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
+        """Return squares of what is left, which elements count, and what clipped ones were."""
+        square, kept, at = np.square(raw - fit), window.there, window.clipped
+        if not kept.all():
+            square[~kept] = 0
+        clipped = np.zeros(0)
+        if self.limits is not None and len(at[0]):
+            unit = self.noise.std[at[1]] * scale[at[0], 0]
+            mean = fit[at].astype(np.float64)
+            low, high = (limit[at[1]] / unit for limit in self.limits)
+            clipped, spread = censored(raw[at], mean, 1.0, (low, high))
+            square[at] = share[at] * (np.square(clipped - mean) + spread)
             kept = kept.copy()
-            kept[at] = np.minimum(mean - low, high - mean) <= FAR_INSIDE * unit
+            kept[at] = np.minimum(mean - low, high - mean) <= FAR_INSIDE
+            clipped *= unit
         if self.aside:
-            kept = kept & (square <= ASIDE**2 * np.where(share > 0, share, 1) * self.noise.std**2)
-        return square, kept, values
+            kept = kept & (square <= ASIDE**2 * np.where(share > 0, share, 1))
+        return square, kept, clipped
+
+    def _guessed(
+        self, window: _Window, clipped: np.ndarray, kept: np.ndarray, guess: np.ndarray,
+        scale: np.ndarray,
+    ) -> np.ndarray:  # fmt: skip
+        """Return the values to fit next: measured, what clipped ones were, and guesses."""
+        values = window.raw.copy()
+        if len(clipped):
+            values[window.clipped] = clipped
+        pixel, band = np.nonzero(~kept)
+        values[pixel, band] = guess[pixel, band] * scale[pixel, 0] * self.noise.std[band]
+        return values
 
     def _moments(
         self, window: _Window, square: np.ndarray, share: np.ndarray, kept: np.ndarray | None,
         fit: np.ndarray, scale: np.ndarray,
     ) -> _Moments:  # fmt: skip
         """Compare squares with what is expected of them."""
-        tells = share > 0
-        expected, there = share * self.noise.std**2, window.there & tells
-        wild = np.count_nonzero((square > WILD**2 * expected) & there) / max(there.sum(), 1)
-        weight = (tells if kept is None else kept & tells).astype(np.float64)
+        tells, there = share > 0, window.there
+        seen = there & tells
+        wild = np.count_nonzero((square > WILD**2 * share) & seen) / max(int(seen.sum()), 1)
+        counts = tells if kept is None else kept & tells
+        weight = counts.astype(square.dtype)
         constant = CLIPPED if kept is None or not self.aside else KEPT
-        near = np.minimum(square, OUTLIER**2 * expected)
-        out = there & (weight == 0)
-        out &= np.count_nonzero(out, axis=1)[:, None] < ALONE * out.shape[1]
-        variance = near / (constant * np.where(tells, share, 1))
+        near = np.minimum(square, OUTLIER**2 * share)
+        near *= weight
+        tails, out = np.zeros(share.shape[1]), there & ~counts
+        if out.any():
+            out &= np.count_nonzero(out, axis=1)[:, None] < ALONE * out.shape[1]
+            tails = np.where(out, square, 0.0).sum(axis=0)
+        observed = near.sum(axis=0).astype(np.float64)
+        near /= constant * np.where(tells, share, 1)
+        beyond = fit * scale.astype(fit.dtype)
+        beyond -= (np.asarray(self.model.reference) / self.noise.std).astype(fit.dtype)
         return _Moments(
-            (weight * near).sum(axis=0),
-            constant * (weight * expected).sum(axis=0),
-            _normal_equations(fit, variance, scale[:, 0] ** 2, weight),
-            np.where(out, square, 0.0).sum(axis=0),
-            there.sum(axis=0),
+            observed,
+            constant * (weight * share).sum(axis=0).astype(np.float64),
+            _normal_equations(beyond, near, scale[:, 0] ** 2, weight),
+            tails,
+            np.count_nonzero(there, axis=0),
             float(wild),
         )
 
 
-def _shrinkage(solution: PatchSolution, shape: tuple[int, int], power: float) -> np.ndarray:
+def _product(freedom: np.ndarray, left: np.ndarray) -> np.ndarray:
+    """Return the product of two shares (pixels, bands), zero where one of them is little."""
+    share = np.asarray(freedom * left)
+    for part in (freedom, left):
+        if part.min(initial=1.0) <= SMALLEST_SHARE:
+            share = np.where(part > SMALLEST_SHARE, share, 0)
+    return share
+
+
+def _above(
+    patch: np.ndarray, floor: float, axes: np.ndarray | None
+) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+    """Return singular values above a floor, falling, right vectors, and axes to go on from.
+
+    From the axes of almost the same patch (n, m) some products are enough.
+    """
+    double = patch.astype(np.float64, copy=False)
+    gram = double.T @ double
+    if not resolves(float(np.trace(gram)), patch.shape):
+        return *components(double, floor=floor), None
+    if axes is None or axes.shape[1] < FEWEST:
+        values, axes = leading_eigenpairs(gram, floor=FOLLOWED * floor**2)
+    else:
+        for _ in range(STEPS):
+            axes = np.linalg.qr(gram @ axes)[0]
+        values, turn = np.linalg.eigh(axes.T @ (gram @ axes))
+        values, axes = values[::-1], axes @ turn[:, ::-1]
+    above = values > floor**2
+    return np.sqrt(values[above]), axes[:, above], axes
+
+
+def _shrinkage(fitted: _Fit, shape: tuple[int, int], power: float) -> np.ndarray:
     """Return (components,) factors that are small near the noise edge."""
-    return np.maximum(1 - (noise_edge(*shape) / solution.singular_values) ** power, 0.0)
+    return np.maximum(1 - (noise_edge(*shape) / fitted.singular_values) ** power, 0.0)
 
 
 def _normal_equations(
     signal: np.ndarray, variance: np.ndarray, power: np.ndarray, weight: np.ndarray
 ) -> np.ndarray:
-    """Return Σw, Σwx, Σwx², Σwy, Σwxy per band for y = variance · power, weights 1 / power²."""
-    w = weight * power[:, None] ** -2.0
-    wy = w * power[:, None] * variance
-    wx = w * signal
-    return np.stack([
-        w.sum(axis=0), wx.sum(axis=0), (wx * signal).sum(axis=0), wy.sum(axis=0),
-        (wy * signal).sum(axis=0),
-    ])  # fmt: skip
+    """Return Σw, Σwx, Σwx², Σwy, Σwxy per band for y = variance · power, weights 1 / power².
+
+    ``variance`` is zero where the weight is.
+    """
+    w, wp = (part.astype(signal.dtype) for part in (power**-2.0, power**-1.0))
+    seen = weight * signal
+    sums = w @ weight, w @ seen, w @ (seen * signal), wp @ variance, wp @ (variance * signal)
+    return np.stack(sums).astype(np.float64)
 
 
 def _with_line(
-    model: SignalNoise, std: np.ndarray, sums: np.ndarray, signal_dependent: bool
+    model: SignalNoise, last: np.ndarray, std: np.ndarray, sums: np.ndarray, signal_dependent: bool
 ) -> SignalNoise:
-    """Return the model with new standard deviations at its reference, and the line fitted anew."""
+    """Return the model with new standard deviations at its reference, and the line fitted anew.
+
+    ``sums`` are in units of the noise ``last``, with the signal beyond the reference.
+    """
     reference = np.asarray(model.reference)
     if not signal_dependent:
         return SignalNoise(np.zeros_like(std), std**2, reference, model.correlation)
-    s0, s1, s2, t0, t1 = sums
+    s0, s1, s2, t0, t1 = sums * np.stack([last**power for power in (0, 1, 2, 2, 3)])
     determinant = s0 * s2 - s1**2
     with np.errstate(divide="ignore", invalid="ignore"):
         gain = np.where(determinant > 1e-12 * s0 * s2, (s0 * t1 - s1 * t0) / determinant, 0.0)
+    s2, t1 = s2 + 2 * reference * s1 + reference**2 * s0, t1 + reference * t0
+    s1 = s1 + reference * s0
     t0, s0 = np.where(s0 > 0, t0, std**2), np.where(s0 > 0, s0, 1.0)
     least = SMALLEST_OFFSET * std**2
     # A line through the least offset where the fitted one would start below it.
@@ -370,4 +538,5 @@ def _with_line(
 
 def _varies(model: SignalNoise, sample: NoiseSample) -> bool:
     """Tell whether the noise depends on the signal enough to matter."""
-    return float(np.std(model.pixel_scale(sample.spectra))) > NOTICEABLE
+    scales = [model.pixel_scale(spectra) for spectra in sample.by_window]
+    return float(np.std(np.concatenate(scales))) > NOTICEABLE

@@ -7,12 +7,12 @@ from functools import cached_property
 
 import numpy as np
 
-from sigmacube.core.validity import valid_elements
+from sigmacube.core.validity import of_bands, valid_elements
 from sigmacube.core.windows import WindowGrid
 from sigmacube.noise.clipping import Bounds, repeated_values
 from sigmacube.noise.gaps import filled, stands_out
 
-__all__ = ["NoiseSample"]
+__all__ = ["NoiseSample", "precision"]
 
 WINDOW = 20
 # Windows looked at: enough for one per cent on every band's standard deviation; more of a large
@@ -20,6 +20,8 @@ WINDOW = 20
 FEWEST, MOST, SHARE = 16, 64, 0.1
 # A pixel counts if so much of its spectrum is there.
 LEAST_KEPT = 0.1
+# Values up to so many noise std are held in single precision, to a thousandth of the noise.
+SINGLE = 2e4
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,7 +65,7 @@ class NoiseSample:
         bounds
             What the bands were clipped to; a value there is not lost.
         """
-        there = valid_elements(values, mask)[..., bands]
+        there = of_bands(valid_elements(values, mask), bands)
         valid = np.asarray(there.any(axis=2))
         kept = None if there[valid].all() else there
         return cls.create(values, bands, valid, kept=kept, impulses=impulses, bounds=bounds)
@@ -102,9 +104,10 @@ class NoiseSample:
             )
         if kept is not None:
             valid = valid & (np.count_nonzero(kept, axis=2) >= max(1, LEAST_KEPT * len(bands)))
-        places = _places(valid, len(bands))
+        places = _places(valid)
         masks = [valid[place] for place in places]
-        blocks = [values[place][..., bands].astype(np.float64, copy=False) for place in places]
+        parts = [of_bands(values[place], bands) for place in places]
+        blocks = [part.astype(np.float64, order="C", copy=False) for part in parts]
         if kept is None and not impulses and all(mask.all() for mask in masks):
             return cls(blocks, masks, bands)
         there = [
@@ -139,7 +142,15 @@ class NoiseSample:
     @cached_property
     def spectra(self) -> np.ndarray:
         """(pixels, bands) the valid spectra of all windows."""
-        return np.concatenate([b[v] for b, v in zip(self.blocks, self.valid, strict=True)])
+        return np.concatenate(self.by_window)
+
+    @cached_property
+    def by_window(self) -> list[np.ndarray]:
+        """(pixels, bands) the valid spectra of every window."""
+        return [
+            block.reshape(-1, self.n_bands) if valid.all() else block[valid]
+            for block, valid in zip(self.blocks, self.valid, strict=True)
+        ]
 
     def scaled(self, std: np.ndarray) -> NoiseSample:
         """Return the sample in units of some standard deviations."""
@@ -147,11 +158,24 @@ class NoiseSample:
         return replace(self, blocks=[block / std for block in self.blocks], raw=raw)
 
 
-def _places(valid: np.ndarray, n_bands: int) -> list[tuple[slice, ...]]:
+def precision(parts: list[np.ndarray], std: np.ndarray | float = 1.0) -> type[np.floating]:
+    """Return the type of numbers that holds values (..., bands) beside their noise.
+
+    Examples
+    --------
+    >>> precision([np.full((2, 3), 1e3)]), precision([np.full((2, 3), 1e3)], 1e-3)
+    (<class 'numpy.float32'>, <class 'numpy.float64'>)
+    """
+    ends = [np.maximum(part.max(axis=0), -part.min(axis=0)) / std for part in parts if part.size]
+    largest = max((float(np.max(end)) for end in ends), default=0.0)
+    return np.float32 if largest < SINGLE else np.float64
+
+
+def _places(valid: np.ndarray) -> list[tuple[slice, ...]]:
     """Return the rows and columns of the windows to look at."""
     rows, cols = valid.shape
-    window = (min(WINDOW, rows), min(WINDOW, cols), None)
-    grid = WindowGrid.create((rows, cols, n_bands), window=window, step=window)
+    window = (min(WINDOW, rows), min(WINDOW, cols))
+    grid = WindowGrid.create((rows, cols, 1), window=window, step=window)
     places = [grid.slices(i, j)[:2] for i in range(grid.shape[0]) for j in range(grid.shape[1])]
     counts = np.array([np.count_nonzero(valid[place]) for place in places])
     good = np.flatnonzero(counts >= max(counts.max() / 2, 1))

@@ -22,12 +22,14 @@ the texture is. Where this is large, and does not fall with frequency, texture a
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 from scipy.fft import dctn
 from scipy.special import ndtri
 
+from sigmacube.core.parallel import ParallelMap, at_once, in_turn
 from sigmacube.core.whitening import Noise
 from sigmacube.noise.differences import calm_differences
 from sigmacube.noise.sample import NoiseSample
@@ -79,7 +81,7 @@ class SharedNoise(NamedTuple):
     """Whether there may be some that looks like texture, or large gains."""
 
 
-def shared_noise(sample: NoiseSample, noise: Noise) -> SharedNoise:
+def shared_noise(sample: NoiseSample, noise: Noise, run: ParallelMap = in_turn) -> SharedNoise:
     """Return the noise that bands share beyond a known noise.
 
     Parameters
@@ -88,6 +90,8 @@ def shared_noise(sample: NoiseSample, noise: Noise) -> SharedNoise:
         Windows of the scene.
     noise
         Noise of its bands as known so far.
+    run
+        Parallel map over windows.
 
     Examples
     --------
@@ -104,13 +108,15 @@ def shared_noise(sample: NoiseSample, noise: Noise) -> SharedNoise:
     >>> bool(0.8 < np.sqrt(found[3, 7]) / 0.03 < 1.2)
     True
     """
-    outside, gains = _outside(sample, noise)
+    outside, gains = _outside(sample, noise, run)
     if outside is not None:
         total = noise.factor @ noise.factor.T + outside
         noise = Noise.create(total, sample.n_bands)
-    inside = _in_space(sample, noise)
+    doubtful, inside = at_once(
+        run, partial(_doubtful, sample, noise, run), partial(_in_space, sample, noise, run)
+    )
     found = [part for part in (outside, inside) if part is not None]
-    return SharedNoise(np.sum(found, axis=0) if found else None, gains or _doubtful(sample, noise))
+    return SharedNoise(np.sum(found, axis=0) if found else None, gains or doubtful)
 
 
 def gain_left(sample: NoiseSample, noise: Noise) -> float:
@@ -165,22 +171,22 @@ def _along_own(sample: NoiseSample, noise: Noise, apart: int) -> np.ndarray:
     return np.concatenate([np.zeros(0), *found])
 
 
-def _outside(sample: NoiseSample, noise: Noise) -> tuple[np.ndarray | None, bool]:
+def _outside(sample: NoiseSample, noise: Noise, run: ParallelMap) -> tuple[np.ndarray | None, bool]:
     """Return the covariance of shared noise that shows outside the signal, and whether by gains.
 
     None without any. Gains multiply every pixel's own spectrum, so one covariance is not theirs
     where they are large.
     """
-    white = replace(sample, blocks=[noise.whiten(block) for block in sample.blocks])
-    signal = smooth_directions(white)
+    white = replace(sample, blocks=run(noise.whiten, sample.blocks))
+    signal = smooth_directions(white, run=run)
     if sample.n_bands < FEW_BANDS or signal.shape[1] > sample.n_bands // 2:
         return None, False
-    calm = calm_differences(white, signal)
+    calm = calm_differences(white, signal, run)
     calm = calm - (calm @ signal) @ signal.T
     if len(calm) < 2 * sample.n_bands:
         return None, False
     shapes = (noise.std, np.ones(sample.n_bands), sample.spectra.mean(axis=0))
-    tests = [_Test.of(noise.whiten(shape), signal, calm) for shape in shapes]
+    tests = run(lambda shape: _Test.of(noise.whiten(shape), signal, calm), shapes)
     best = int(np.argmax([test.excess for test in tests]))
     if not tests[best].stands_out:
         return None, False
@@ -229,13 +235,13 @@ class _Test(NamedTuple):
         return cls(excess, max(excess, 0.0) * usual / length, sure and alone)
 
 
-def _in_space(sample: NoiseSample, noise: Noise) -> np.ndarray | None:
+def _in_space(sample: NoiseSample, noise: Noise, run: ParallelMap) -> np.ndarray | None:
     """Return the covariance of shared noise that is white in space; None without any."""
     spectra = noise.whiten(sample.spectra)
     spectra = spectra - spectra.mean(axis=0)
     count = min(DIRECTIONS, sample.n_bands // 2)
     directions = np.linalg.eigh(spectra.T @ spectra)[1][:, ::-1][:, :count]
-    waves, radius = _waves(sample, noise, directions)
+    waves, radius = _waves(sample, noise, directions, run)
     if len(waves) < FEWEST or count < 1:
         return None
     low, high = (radius > 0) & (radius <= LOW), radius > HIGH
@@ -260,9 +266,9 @@ def _in_space(sample: NoiseSample, noise: Noise) -> np.ndarray | None:
     return np.transpose(found) @ np.array(found) if found else None
 
 
-def _doubtful(sample: NoiseSample, noise: Noise) -> bool:
+def _doubtful(sample: NoiseSample, noise: Noise, run: ParallelMap) -> bool:
     """Tell whether common mode or gains may be in what looks like texture."""
-    waves, radius = _waves(sample, noise, np.eye(sample.n_bands), TILE)
+    waves, radius = _waves(sample, noise, None, run, TILE)
     low, high = (radius > 0) & (radius <= LOW), radius > HIGH
     power = np.square(waves[..., low]).mean(axis=(1, 2))
     calm = waves[np.argsort(power, kind="stable")[: len(waves) // 2]]
@@ -285,21 +291,31 @@ def _doubtful(sample: NoiseSample, noise: Noise) -> bool:
 
 
 def _waves(
-    sample: NoiseSample, noise: Noise, directions: np.ndarray, step: int = STEP
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return cosine coefficients (tiles, directions, TILE, TILE), and their frequencies."""
-    tiles = []
-    for block, valid in zip(sample.blocks, sample.valid, strict=True):
-        scores = noise.whiten(block) @ directions
-        for top in range(0, block.shape[0] - TILE + 1, step):
-            for left in range(0, block.shape[1] - TILE + 1, step):
-                here = np.s_[top : top + TILE, left : left + TILE]
-                if valid[here].all():
-                    tiles.append(scores[here].transpose(2, 0, 1))
+    sample: NoiseSample, noise: Noise, directions: np.ndarray | None, run: ParallelMap,
+    step: int = STEP,
+) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
+    """Return cosine coefficients (tiles, directions, TILE, TILE), and their frequencies.
+
+    Along all bands where no directions are given.
+    """
+
+    def waves(window: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
+        block, valid = window
+        scores = noise.whiten(block)
+        scores = scores if directions is None else scores @ directions
+        tiles = [
+            scores[here].transpose(2, 0, 1)
+            for top in range(0, block.shape[0] - TILE + 1, step)
+            for left in range(0, block.shape[1] - TILE + 1, step)
+            if valid[here := np.s_[top : top + TILE, left : left + TILE]].all()
+        ]
+        if not tiles:
+            return np.zeros((0, scores.shape[2], TILE, TILE))
+        return np.asarray(dctn(np.array(tiles), axes=(2, 3), norm="ortho"))
+
     radius = np.hypot(*np.mgrid[:TILE, :TILE]) / TILE
-    if not tiles:
-        return np.zeros((0, directions.shape[1], TILE, TILE)), radius
-    return dctn(np.array(tiles), axes=(2, 3), norm="ortho"), radius
+    parts = run(waves, zip(sample.blocks, sample.valid, strict=True))
+    return np.concatenate(parts), radius
 
 
 def _covariance(waves: np.ndarray) -> np.ndarray:

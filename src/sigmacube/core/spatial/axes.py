@@ -64,6 +64,8 @@ def _all_below(gram: np.ndarray, power: np.ndarray, edge: float) -> np.ndarray:
 def updated(flat: np.ndarray, edge: float, near: Axes) -> tuple[np.ndarray, np.ndarray]:
     r"""Return what `principal` does to second order, from the axes of data that differ a little.
 
+    Values above the edge come first, but need not fall.
+
     With T the Gram matrix along those axes, almost diagonal, axis j turns towards axis i by
     T_ij / (T_jj − T_ii), less where the two are alike. Of axes that are both below the edge only
     their sum matters: they are left. Some products instead of a decomposition, and since T is
@@ -91,10 +93,13 @@ def updated(flat: np.ndarray, edge: float, near: Axes) -> tuple[np.ndarray, np.n
     rotation += turn
     np.einsum("aii->ai", rotation)[...] += 1  # the exponential of the turn, to second order
     vectors = np.matmul(near.vectors, rotation)
-    if np.any(values[:, 1:] > values[:, :-1]):
-        order = np.argsort(-values, axis=1, kind="stable")
-        values = np.take_along_axis(values, order, axis=1)
-        vectors = np.take_along_axis(vectors, order[:, None], axis=2)
+    # Those above the edge come first; of the others nothing but the sum matters.
+    above = values > edge**2
+    mixed = np.any(above[:, 1:] > above[:, :-1], axis=1)
+    if mixed.any():
+        order = np.argsort(-values[mixed], axis=1, kind="stable")
+        values[mixed] = np.take_along_axis(values[mixed], order, axis=1)
+        vectors[mixed] = np.take_along_axis(vectors[mixed], order[:, None], axis=2)
     if transposed:  # of weak axes only those above the edge are used
         scale = 1 / np.sqrt(np.maximum(values, 1))
         vectors = np.matmul(single.transpose(0, 2, 1), vectors) * scale[:, None]

@@ -22,7 +22,7 @@ from sigmacube.core.lowrank.solvers.m_estimate import density_at
 from sigmacube.core.lowrank.solvers.repeated import Repeats
 from sigmacube.core.lowrank.solvers.robust import even_odds_cut
 from sigmacube.core.spatial.geometry import Block, Box
-from sigmacube.core.spatial.holes import find_holes
+from sigmacube.core.spatial.holes import Holes, find_holes
 from sigmacube.core.spatial.smoothing import Run
 from sigmacube.core.spatial.subspace import blocks, project
 
@@ -137,14 +137,23 @@ class Completion:
         left
             Column of the scene that they start at: products of one shape round alike anywhere.
         """
-        whole = y / self.unit
+        return self._completed(y, kept, left)[:2]
+
+    def _completed(
+        self, y: np.ndarray, kept: np.ndarray, left: int
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+        """Return the same, and a fit that outliers hardly move, where they are looked for."""
+        whole, fit = y / self.unit, None
         if np.isfinite(self.bounds).any():
             whole, kept = self._unclipped(y, kept, left)
         if np.isfinite(self.cut):
-            residual = np.where(kept, whole - self._robust(whole, kept, left), 0.0)
+            fit = self._robust(whole, kept, left)
+            residual = np.where(kept, whole - fit, 0.0)
             out = np.abs(residual) > self.cut * self._misfit(np.abs(residual), kept)
             kept = kept & ~(out & ~_lines(residual) if self.hit < SPARED else out)
-        return np.where(kept, whole, self._fill(whole, kept, left)) * self.unit, kept
+        if not kept.all():
+            whole = np.where(kept, whole, self._fill(whole, kept, left))
+        return whole * self.unit, kept, fit
 
     def _unclipped(
         self, y: np.ndarray, kept: np.ndarray, left: int
@@ -165,9 +174,11 @@ class Completion:
             kept = inner | clipped
         limit, over = limit[clipped], np.broadcast_to(unit, y.shape)[clipped]
         side = np.where((limit <= np.broadcast_to(low, y.shape)[clipped]), 1.0, -1.0)
-        for _ in range(EXPECTED):
-            y[clipped] = expected_beyond(fit[clipped], limit, side)[0] / over
-            fit = self._fill(y, kept, left) * unit
+        holes, fit = find_holes(kept, self.directions), fit[clipped]
+        for number in range(EXPECTED):
+            y[clipped] = expected_beyond(fit, limit, side)[0] / over
+            if number + 1 < EXPECTED:
+                fit = self._fill(y, kept, left, holes)[clipped] * over
         return y, kept
 
     def _robust(self, y: np.ndarray, kept: np.ndarray, left: int) -> np.ndarray:
@@ -204,15 +215,22 @@ class Completion:
         ratio = np.take_along_axis(ordered, last[..., None], axis=2) / ndtri(1 - self.hit / 2)
         return np.where((count[..., None] > 0) & (ratio > MISFIT), ratio, 1.0)
 
-    def _fill(self, y: np.ndarray, kept: np.ndarray, left: int) -> np.ndarray:
+    def _fill(
+        self, y: np.ndarray, kept: np.ndarray, left: int, holes: Holes | None = None
+    ) -> np.ndarray:
         """Return the fit (row, col, P) to the kept elements: (A + δI) z = DᵀΩ(y − ȳ)."""
         D = self.directions
-        across = np.ascontiguousarray(D.T)
-        seen = project(np.where(kept, y - self.mean, 0.0), D, left)
-        holes, z = find_holes(kept, D), seen.copy()
-        ridge = np.minimum(RIDGE, 1 / np.maximum(self.power, 1.0))
-        z[holes.where] = holes.solve(seen[holes.where], np.zeros_like(ridge), ridge)
-        return self.mean + project(z, across, left)
+        holes = find_holes(kept, D) if holes is None else holes
+        own = y - self.mean
+        if holes.where.any():
+            own[~kept] = 0.0
+        z = project(own, D, left)
+        if holes.where.any():
+            ridge = np.minimum(RIDGE, 1 / np.maximum(self.power, 1.0))
+            z[holes.where] = holes.solve(z[holes.where], np.zeros_like(ridge), ridge)
+        fit = project(z, np.ascontiguousarray(D.T), left)
+        fit += self.mean
+        return fit
 
     def _drawn(self, y: np.ndarray, kept: np.ndarray, box: Box) -> np.ndarray:
         """Return spectra as likely as not given the kept elements of each pixel, noise included.
@@ -391,10 +409,13 @@ def _look_again(
     """Return the same of completed spectra, residuals, what is far inside, shares of pixels out."""
     y, kept = block(*box.slices)
     kept = np.ones(y.shape, dtype=bool) if kept is None else kept
-    whole, own = found.complete(y, kept, box.left)
+    whole, own, fit = found._completed(y, kept, box.left)
     far = _far_inside(y, kept, whole, found)
     y, whole = y / found.unit, whole / found.unit
-    fit = found._robust(y, kept, box.left) if np.isfinite(found.cut) else y
+    if fit is None:
+        fit = y
+    elif np.isfinite(found.bounds).any():  # that one is of values before they were clipped
+        fit = found._robust(y, kept, box.left)
     size = np.abs(y - fit)
     if found.hit < SPARED:
         shared = _shared(np.where(kept & ~own, y - fit, 0.0))

@@ -15,6 +15,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -146,11 +147,13 @@ def fit_windows(
     root, mean = np.sqrt(noise_power).astype(np.float32), mean.astype(np.float32)
     groups = []
     for R in np.unique(padded).tolist():
-        mine = np.flatnonzero(padded == R)
+        mine: Any = np.flatnonzero(padded == R)
+        if len(mine) == count:  # nothing need be copied
+            mine = slice(None)
         kept = np.arange(R) < rank[mine, None]
         V = vectors[mine, :, :R] * kept[:, None]
         across = flat[mine].transpose(0, 2, 1)
-        images = np.matmul(V.transpose(0, 2, 1), across).reshape(len(mine), R, r, c)
+        images = np.matmul(V.transpose(0, 2, 1), across).reshape(len(V), R, r, c)
         scale = np.where(kept, 1 / np.where(kept, values[mine, :R], 1), 0).astype(np.float32)
         leverage = np.einsum("ar,aryx->ayx", scale, images * images) + np.float32(1 / n)
         groups.append(
@@ -194,8 +197,7 @@ def second_shrinkage(fits: Fits, pilot: np.ndarray, noise_power: np.ndarray) -> 
 
 def _with_mean(h: np.ndarray, fits: Fits) -> np.ndarray:
     h[:, :, 0, 0] = 1
-    if np.any(fits.rank != h.shape[1]):
-        h *= fits.kept
+    h[np.nonzero(~fits.kept[:, :, 0, 0])] = 0
     return h
 
 

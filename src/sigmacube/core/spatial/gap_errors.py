@@ -12,7 +12,7 @@ from sigmacube.core.spatial.holes import find_holes
 from sigmacube.core.spatial.missing import (
     FEW,
     band_growth,
-    filled,
+    filled_near,
     filling_boxes,
     hidden_lines,
     less_seen,
@@ -79,10 +79,11 @@ def gap_factor(
         return 1.0
     probe = np.random.default_rng(17).standard_normal(y.shape)
     boxes = filling_boxes(plan, box)
-    z, nearby = (
-        filled(project(np.where(kept, part, 0.0), basis, 0), holes, power, box, boxes, plan, run)
-        for part in (y, y + STEP * probe)
+    own, moved = (
+        project(np.where(kept, part, 0.0), basis, 0, run) for part in (y, y + STEP * probe)
     )
+    z, axes = filled_near(own, holes, power, box, boxes, plan, run)
+    nearby, _ = filled_near(moved, holes, power, box, boxes, plan, run, axes)
     smoothed, again = both_rounds(z, nearby, box, plan, run)
     response = capped((again.estimate - smoothed.estimate) / STEP, smoothed.claim)
     seen = replace(table, lost=np.zeros(()))  # no response shows signal that no window sees

@@ -6,6 +6,7 @@ the windows are z = BᵀΩy + (I − A) z̃, with z̃ the best guess so far (exp
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -14,11 +15,18 @@ from scipy.ndimage import uniform_filter
 from sigmacube.core.parallel import strips
 from sigmacube.core.spatial.geometry import Block, Box, covering_box
 from sigmacube.core.spatial.holes import Holes, Many, find_holes
-from sigmacube.core.spatial.smoothing import Plan, Run, Smoothed, first_round, second_round
+from sigmacube.core.spatial.smoothing import (
+    Nearby,
+    Plan,
+    Run,
+    Smoothed,
+    first_round,
+    second_round,
+)
 from sigmacube.core.spatial.views import View, shares
 
-__all__ = ["FILLINGS", "HALO", "band_growth", "filled", "filled_power", "filling_boxes",
-           "hidden_lines", "imputed", "less_seen"]  # fmt: skip
+__all__ = ["FILLINGS", "HALO", "band_growth", "filled", "filled_near", "filled_power",
+           "filling_boxes", "hidden_lines", "imputed", "less_seen"]  # fmt: skip
 
 # Sides of the surroundings that a first guess is taken from, the smallest first.
 AROUND = (5, 21)
@@ -109,12 +117,33 @@ def filled(
     run: Run,
 ) -> np.ndarray:
     """Return z (rows, cols, k) on the first box, from BᵀΩy on ``outer`` and power (k,)."""
-    z = np.ascontiguousarray(start(seen, holes, power)[boxes[-1].within(outer)])
-    for box, inner in zip(boxes[:0:-1], boxes[-2::-1], strict=True):
-        pilot, _ = first_round(z, box, inner, plan, run)
+    return filled_near(seen, holes, power, outer, boxes, plan, run)[0]
+
+
+def filled_near(
+    seen: np.ndarray,
+    holes: Holes,
+    power: np.ndarray,
+    outer: Box,
+    boxes: list[Box],
+    plan: Plan,
+    run: Run,
+    near: Sequence[Nearby] = (),
+) -> tuple[np.ndarray, list[Nearby]]:
+    """Return what `filled` does, and the axes of windows by round.
+
+    ``near`` are those of almost the same data. From the second round on data change so little that
+    the axes of the round before do as well.
+    """
+    z, axes = np.ascontiguousarray(start(seen, holes, power)[boxes[-1].within(outer)]), list(near)
+    for number, (box, inner) in enumerate(zip(boxes[:0:-1], boxes[-2::-1], strict=True)):
+        known = near[number] if near else axes[1] if number > 1 else None
+        pilot, found = first_round(z, box, inner, plan, run, known)
+        if not near:
+            axes.append(found)
         part = holes.part(inner.within(outer))
         z = fill(part, np.ascontiguousarray(seen[inner.within(outer)]), pilot)
-    return z
+    return z, axes
 
 
 def fill(holes: Holes, seen: np.ndarray, estimate: np.ndarray) -> np.ndarray:

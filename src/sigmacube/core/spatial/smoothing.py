@@ -28,7 +28,7 @@ Run = Callable[..., list[Any]]
 
 # Elements of all windows of a chunk, about: they should stay in a processor's cache. Chunks are
 # anchored to the scene, since they set the order in which windows are added up.
-CHUNK = 1_000_000
+CHUNK = 500_000
 # Windows of a chunk at least, however large they are.
 FEWEST = 12
 
@@ -62,6 +62,23 @@ class Smoothed:
 class _Chunk:
     size: int
     windows: Box
+    anchor: tuple[int, int]
+    """First row and column of windows that it holds in the whole scene."""
+
+    def near(self, nearby: Nearby | None) -> Axes | None:
+        """Return the axes of its windows in nearby data, which have been looked at there."""
+        if nearby is None:
+            return None
+        box, axes = nearby[self.size, self.anchor]
+        if box == self.windows:
+            return axes
+        number = np.arange(len(axes.rank)).reshape(box.shape)
+        mine = number[self.windows.within(box)].ravel()
+        return Axes(axes.vectors[mine], axes.rank[mine])
+
+
+Nearby = dict[tuple[int, tuple[int, int]], tuple[Box, Axes]]
+"""Principal axes by chunk, with its windows: what those of almost the same data start from."""
 
 
 def _chunks(plan: Plan, core: Box, k: int) -> list[_Chunk]:
@@ -74,7 +91,7 @@ def _chunks(plan: Plan, core: Box, k: int) -> list[_Chunk]:
         rows = max(most // cols, 1)
         chunks += [
             _Chunk(size, Box(max(top, need.top), min(top + rows, need.bottom),
-                             max(left, need.left), min(left + cols, need.right)))
+                             max(left, need.left), min(left + cols, need.right)), (top, left))
             for top in range(need.top // rows * rows, need.bottom, rows)
             for left in range(need.left // cols * cols, need.right, cols)
         ]  # fmt: skip
@@ -141,16 +158,19 @@ def _averaged(
 
 
 def first_round(
-    z: np.ndarray, box: Box, core: Box, plan: Plan, run: Run
-) -> tuple[np.ndarray, list[list[Fits]]]:
-    """Return the first estimate (rows, cols, k) on ``core``, and the fits of its windows.
+    z: np.ndarray, box: Box, core: Box, plan: Plan, run: Run, near: Nearby | None = None
+) -> tuple[np.ndarray, Nearby]:
+    """Return the first estimate (rows, cols, k) on ``core``, and the axes of its windows.
 
     Parameters
     ----------
     z
         (rows, cols, k) data on ``box``, which holds all windows that cover ``core``.
+    near
+        Axes of windows of almost the same data, of all that cover ``core``, to start from.
     """
-    return _first(z, box, core, plan, run)[:2]
+    pilot, _, axes = _first(z, box, core, plan, run, near, keep=near is None)
+    return pilot, axes if near is None else near
 
 
 def _first(
@@ -159,16 +179,21 @@ def _first(
     core: Box,
     plan: Plan,
     run: Run,
-    near: list[Axes | None] | None = None,
+    near: Nearby | None = None,
     keep: bool = False,
-) -> tuple[np.ndarray, list[list[Fits]], list[Axes | None]]:
+) -> tuple[np.ndarray, list[list[Fits]], Nearby]:
     """Return the first round and the axes of its windows, from those of nearby data if given."""
     chunks = _chunks(plan, core, z.shape[2])
-    items = zip(chunks, near or [None] * len(chunks), strict=True)
-    found = run(partial(_fit_chunk, z, box, plan, keep), list(items))
+    items = [(chunk, chunk.near(near)) for chunk in chunks]
+    found = run(partial(_fit_chunk, z, box, plan, keep), items)
     fits = [groups for groups, _ in found]
     pilot = _averaged(run(partial(_average_chunk, None, box, plan), fits), core)[0]
-    return pilot, fits, [axes for _, axes in found]
+    axes = {
+        (chunk.size, chunk.anchor): (chunk.windows, own)
+        for chunk, (_, own) in zip(chunks, found, strict=True)
+        if own is not None
+    }
+    return pilot, fits, axes
 
 
 def second_round(z: np.ndarray, box: Box, core: Box, plan: Plan, run: Run) -> Smoothed:
@@ -177,7 +202,8 @@ def second_round(z: np.ndarray, box: Box, core: Box, plan: Plan, run: Run) -> Sm
     ``z`` on ``box`` must hold all windows over all windows over ``core``.
     """
     inner = covering_box(plan.sizes, core)
-    return _second(*first_round(z, box, inner, plan, run), inner, core, plan, run)
+    pilot, fits, _ = _first(z, box, inner, plan, run)
+    return _second(pilot, fits, inner, core, plan, run)
 
 
 def both_rounds(
