@@ -12,6 +12,7 @@ from scipy import ndimage
 import sigmacube as sc
 from sigmacube import pipeline
 from sigmacube.check.verdict import Levels, predicted
+from sigmacube.core.parallel import in_turn
 from sigmacube.core.spatial.faint import faint_signal
 from sigmacube.core.whitening import Noise
 from sigmacube.noise import shared
@@ -222,7 +223,8 @@ def test_texture_is_doubted_only_where_shared_noise_has_room() -> None:
     every = np.ones((64, 60), dtype=bool)
 
     def doubtful(cube: np.ndarray) -> bool:
-        return bool(shared._doubtful(NoiseSample.create(cube, np.arange(40), every), noise))
+        sample = NoiseSample.create(cube, np.arange(40), every)
+        return bool(shared._doubtful(sample, noise, in_turn))
 
     noisy = texture + STD * rng.normal(size=texture.shape)
     assert not doubtful(noisy)

@@ -349,7 +349,7 @@ class _Step:
             square, kept, values = self._judged(window, raw, fit, scale, share)
             # A component that is noise would live on its own guesses, were they not smaller.
             # The more is guessed, the more so.
-            power = 2 * max(1.0, 2 * float(window.kept.mean()))
+            power = 2 * max(1.0, 2 * float(kept.mean()))
             shrunk = fitted.scores * _shrinkage(fitted, given.shape, power).astype(dtype)
             values = self._guessed(window, values, kept, shrunk @ fitted.taken, scale)
         moments = self._moments(window, square, share, kept, fit, scale)
@@ -407,7 +407,9 @@ class _Step:
             unit = self.noise.std[at[1]] * scale[at[0], 0]
             mean = fit[at].astype(np.float64)
             low, high = (limit[at[1]] / unit for limit in self.limits)
-            clipped, spread = censored(raw[at], mean, 1.0, (low, high))
+            # In single precision a value may miss its own bound by rounding.
+            bound = np.where(raw[at] - low < high - raw[at], low, high)
+            clipped, spread = censored(bound, mean, 1.0, (low, high))
             square[at] = share[at] * (np.square(clipped - mean) + spread)
             kept = kept.copy()
             kept[at] = np.minimum(mean - low, high - mean) <= FAR_INSIDE
