@@ -131,9 +131,8 @@ def _check(source: str, output: str, options: dict[str, Any]) -> None:
     if options["keep_factors"]:
         if options["ortho"]:
             raise ValueError("--keep-factors is about pixels of the scene; not with --ortho.")
-        if not options["uncertainty"]:
-            raise ValueError("--keep-factors keeps what sigma rests on; not with --no-uncertainty.")
-        io.check_keeps_factors("standard_output.nc" if output == "-" else output)
+        named = "standard_output.nc" if output == "-" else output
+        io.check_keeps_factors(named, uncertainty=options["uncertainty"])
     noise = options["noise"] if isinstance(options["noise"], Path) else None
     inputs = [source, options["mask"], noise]
     if uses_tiles(source, output, options):

@@ -266,8 +266,10 @@ def output_files(
     return finals
 
 
-def check_keeps_factors(path: str | Path) -> None:
-    """Refuse an output whose format cannot hold window factors."""
+def check_keeps_factors(path: str | Path, *, uncertainty: bool = True) -> None:
+    """Refuse to keep window factors where there is no use or no place for them."""
+    if not uncertainty:
+        raise ValueError("--keep-factors keeps what sigma rests on; not with --no-uncertainty.")
     if not writer_of(Path(path)).holds_errors:
         raise ValueError(f"{path}: only .nc and .zarr can keep the window factors.")
 

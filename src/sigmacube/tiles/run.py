@@ -157,7 +157,7 @@ def denoise_file(
     if not isinstance(chosen.solver, str):
         raise ValueError("Invalid solver: tiles of files need a solver by its name.")
     if keep_factors:
-        check_keeps_factors(output, chosen.uncertainty)
+        io.check_keeps_factors(output, uncertainty=chosen.uncertainty)
     how = Execution.create(mode, workers, scheduler)
     budget = None if memory is None else check_memory(memory)
     wanted = None if tile is None else parse_tile(tile)
@@ -188,13 +188,6 @@ def denoise_file(
         outcome = _outcome(job, output, computed)
     _close(folder)
     return outcome
-
-
-def check_keeps_factors(output: str | Path, uncertainty: bool) -> None:
-    """Refuse to keep window factors where there is no place or no use for them."""
-    if not uncertainty:
-        raise ValueError("--keep-factors keeps what sigma rests on; not with --no-uncertainty.")
-    io.check_keeps_factors(output)
 
 
 def _outcome(job: Job, output: str, computed: int) -> Outcome:
