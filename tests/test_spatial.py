@@ -318,6 +318,17 @@ class TestHonesty:
         assert seen > 0.85
         assert unseen < seen - 0.1, "control: without the tests of single pixels"
 
+    def test_signal_that_is_lost_in_a_place_is_claimed_there(self) -> None:
+        truth = fields((60, 64, 40)) / STD
+        own = np.random.default_rng(4).standard_normal(40)
+        truth[22:33, 31:42] += 1.3 * own / np.linalg.norm(own)  # too faint to be a direction
+        model, (part,) = solve(truth + np.random.default_rng(2).standard_normal(truth.shape))
+        assert model.localised > 0
+        where = np.zeros(truth.shape[:2], dtype=bool)
+        where[25:30, 35:40] = True
+        outside = np.einsum("yxk,yxk->yx", part.errors.loading, part.errors.loading)
+        assert outside[where].mean() > 2 * np.median(outside)
+
     def test_nothing_is_listed_where_nothing_is_foreign(self) -> None:
         _, (part,) = solve(noisy(np.zeros((40, 44, 30)) + 0.3, seed=5))
         assert len(part.unexplained) <= 2

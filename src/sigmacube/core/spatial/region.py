@@ -12,6 +12,7 @@ from sigmacube.core.spatial.fit import cut
 from sigmacube.core.spatial.gap_errors import graded
 from sigmacube.core.spatial.geometry import Block, Box, covering_box, grow
 from sigmacube.core.spatial.holes import Holes, find_holes
+from sigmacube.core.spatial.localised import lost_at
 from sigmacube.core.spatial.missing import (
     FEW,
     HALO,
@@ -143,7 +144,10 @@ def _finish(
     coefficients = coefficients + share * (z - coefficients)
     estimate = _bands(coefficients, model, core, run)
     _give_back(estimate, f_out, y, kept, z, basis)
-    loading = (coefficients * np.sqrt(model.strength)) * np.sqrt(1 - f_out)[..., None]
+    loading = coefficients * np.sqrt(model.strength)
+    if model.localised > 0:
+        loading *= _more_lost(block, model, core, loading, run)[..., None]
+    loading *= np.sqrt(1 - f_out)[..., None]
     alien = f_out + model.faint * (1 - f_out)
     beyond = np.einsum("yxk,yxk->yx", loading, loading) + alien
     own, own_leading = found.own(single)
@@ -164,6 +168,16 @@ def _finish(
     )
     listed = [(int(r) + core.top, int(c) + core.left) for r, c in np.argwhere(odd)]
     return SpatialPart(estimate, variance, *windows, listed, errors, growth)
+
+
+def _more_lost(
+    block: Block, model: SpatialModel, core: Box, loading: np.ndarray, run: Run
+) -> np.ndarray:
+    """Return (row, col) by how much the error outside B grows where signal surely is lost."""
+    lost = lost_at(block, core, model.shape, model.basis, model.values, run)
+    lost *= model.localised / (model.shape[2] - model.basis.shape[1])
+    size = np.einsum("yxk,yxk->yx", loading, loading)
+    return np.asarray(np.sqrt(1 + lost / np.maximum(size, 1e-12)))
 
 
 def _growth(model: SpatialModel, holes: Holes, core: tuple[slice, slice], run: Run) -> np.ndarray:

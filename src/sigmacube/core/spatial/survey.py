@@ -11,6 +11,7 @@ from sigmacube.core.rank import noise_edge
 from sigmacube.core.spatial.faint import Unseen, faint_signal
 from sigmacube.core.spatial.gap_errors import gap_factor, hole_factor, most_gaps
 from sigmacube.core.spatial.geometry import Block, Box, Windows, window_sizes
+from sigmacube.core.spatial.localised import lost_in_tiles
 from sigmacube.core.spatial.missing import FILLINGS, imputed
 from sigmacube.core.spatial.noise_in_space import colour, coloured_edge, noise_power
 from sigmacube.core.spatial.risk import (
@@ -74,6 +75,8 @@ class SpatialModel:
     """(P, k) B, orthonormal, strongest direction first."""
     strength: np.ndarray
     """(k,) g_i / (M x_i²): the error of B at a pixel is a^g_u = Σ_i ẑ_ui² g_i / (M x_i²)."""
+    values: np.ndarray
+    """(k,) sum over the scene of the squared coefficients along each direction."""
     noise_power: tuple[np.ndarray, ...]
     """Per size, (rows, cols) N(f): power of the noise at each spatial frequency, mean one."""
     edges: np.ndarray
@@ -93,6 +96,8 @@ class SpatialModel:
     """(2, classes) by what is claimed with it: the class's upper bound, and a factor of its own."""
     gap_factor: float
     """The same for pixels of which some was observed."""
+    localised: float
+    """What the signal outside B that surely is in tiles is multiplied by, see `lost_at`."""
     faint: float
     """Signal of a pixel along each direction outside B, too faint to be seen."""
     fillings: int = FILLINGS
@@ -136,10 +141,12 @@ class SpatialModel:
             hole_classes=np.asarray(arrays["hole_classes"]),
             gap_factor=float(arrays["gap_factor"]),
             leading=int(arrays["leading"]),
+            localised=float(arrays["localised"]),
             faint=float(arrays["faint"]),
             fillings=int(arrays["fillings"]),
             basis=np.asarray(arrays["basis"]),
             strength=np.asarray(arrays["strength"]),
+            values=np.asarray(arrays["values"]),
             edges=np.asarray(arrays["edges"]),
             residual_scale=np.asarray(arrays["residual_scale"]),
         )
@@ -201,11 +208,13 @@ def survey(
         windows=windows,
         basis=basis,
         strength=strength,
+        values=np.maximum(np.einsum("pk,pq,qk->k", basis, total, basis), 1e-12),
         noise_power=powers,
         edges=edges,
         risk=RiskTable.unknown(basis.shape[1]),
         residual_scale=np.ones((3, 6)),
         leading=1,
+        localised=0.0,
         missing=missing,
         hole_factor=1.0,
         hole_classes=np.array([[np.inf], [1.0]]),
@@ -214,7 +223,7 @@ def survey(
     )
     if not (uncertainty or missing):  # gaps are filled by what signal turns out to have
         return model
-    return _measured(block, gappy, model, total, noise, rest, run, share)
+    return _measured(block, gappy, model, noise, rest, run, share)
 
 
 def _gap_factor(block: Block, model: SpatialModel, risk: RiskTable, run: Run) -> float:
@@ -229,7 +238,6 @@ def _measured(
     block: Block,
     gappy: Block,
     model: SpatialModel,
-    total: np.ndarray,
     noise: np.ndarray,
     rest: Unseen,
     run: Run,
@@ -240,13 +248,15 @@ def _measured(
     trials = _trials(block, boxes, model, noise, run, share)
     strength, powers = model.strength, model.noise_power
     if all(np.all(power == 1) for power in powers):
-        smooth = _smooth(block, boxes, model.basis, total, run)
+        smooth = _smooth(block, boxes, model, run)
+        localised, there = _localised(block, boxes, model, smooth, run)
         shared = faint_signal([block(*box.slices)[0] for box in boxes], model.basis)
         bands, k = model.basis.shape
         faint = rest.given(shared.signal, shared.error) / max(share, 0.5) ** 2 - smooth
-        model = replace(model, faint=max(faint, 0.0) / max(bands - k, 1))
+        faint = max(faint, 0.0) / max(bands - k, 1)
+        model = replace(model, faint=faint, localised=localised)
         claim = np.mean([np.mean(t.smoothed.estimate**2 @ strength) for t in trials])
-        strength = strength * (1 + smooth / max(claim * (bands - k), 1e-12))
+        strength = strength * (1 + (smooth - there) / max(claim * (bands - k), 1e-12))
     risk = measured_risk(trials, model.basis.shape[1], run)
     spread = sum(t.smoothed.estimate.var(axis=(0, 1), dtype=np.float64) for t in trials)
     singles = ordinary(trials, risk, leading_directions(np.sqrt(spread)), run)
@@ -327,14 +337,28 @@ def _completed(
     return imputed(block, directions, power), total, directions
 
 
-def _smooth(
-    block: Block, boxes: list[Box], basis: np.ndarray, total: np.ndarray, run: Run
-) -> float:
+def _smooth(block: Block, boxes: list[Box], model: SpatialModel, run: Run) -> float:
     """Return the signal per pixel outside B that is smooth in space, as far as it can be told."""
-    values = np.maximum(np.einsum("pk,pq,qk->k", basis, total, basis), 1e-12)
-    found = [lost_outside(block(*box.slices)[0], basis, values, run) for box in boxes]
+    found = [lost_outside(block(*box.slices)[0], model.basis, model.values, run) for box in boxes]
     lost, error = np.mean(found, axis=0) * (1, 1 / np.sqrt(len(found)))
     return max(float(drawn(lost, np.zeros(()), error)), 0.0)
+
+
+def _localised(
+    block: Block, boxes: list[Box], model: SpatialModel, smooth: float, run: Run
+) -> tuple[float, float]:
+    """Return what the signal that surely is in tiles is multiplied by, and its mean per pixel.
+
+    No more is found in tiles than the scene has in all.
+    """
+    if smooth == 0 or model.missing or model.basis.shape[1] == model.shape[2]:
+        return 0.0, 0.0
+    found = [lost_in_tiles(block(*box.slices)[0], model.basis, model.values, 0, run)
+             for box in boxes]  # fmt: skip
+    every = np.concatenate([part.ravel() for part in found])
+    mean = float(every.mean()) if every.size else 0.0
+    share = min(smooth / mean, 1.0) if mean > 0 else 0.0
+    return share, share * mean
 
 
 def patches(shape: tuple[int, int], missing: bool = False) -> list[Box]:
