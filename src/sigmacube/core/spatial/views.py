@@ -35,7 +35,7 @@ BAND_ROWS = 20
 # Elements of the stacks that supports are handled in.
 MOST = 4_000_000
 # Windows that are worked on at a time.
-TOGETHER = 32
+TOGETHER = 16
 
 Shares = tuple["View", np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
