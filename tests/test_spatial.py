@@ -12,6 +12,7 @@ import sigmacube as sc
 from sigmacube.core.parallel import in_turn, parallel
 from sigmacube.core.spatial import SpatialModel, SpatialPart, smooth_region, survey
 from sigmacube.core.spatial.transform import cosines
+from sigmacube.core.spatial.views import total_along, variance_along
 
 WINDOWS = ((10, 3), (5, 2))
 STD = 0.05
@@ -176,6 +177,16 @@ class TestErrorModelAgainstADenseOracle:
     def test_it_is_positive_semidefinite(self, small: tuple[SpatialPart, np.ndarray]) -> None:
         values = np.linalg.eigvalsh(small[1])
         assert values[0] > -1e-6 * values[-1]
+
+    def test_sums_over_pixels_are_those_of_the_map(
+        self, solved: tuple[np.ndarray, np.ndarray, SpatialModel, SpatialPart]
+    ) -> None:
+        errors = solved[3].errors
+        assert errors is not None
+        rows = np.diag(np.sqrt(errors.gain))
+        every = variance_along(errors.views, errors.box, rows, rows, in_turn)
+        found = total_along(errors.views, errors.gain)
+        np.testing.assert_allclose(found, every.sum(axis=(0, 1), dtype=np.float64), rtol=1e-5)
 
 
 class TestOneResult:

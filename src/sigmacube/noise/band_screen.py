@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
+from sigmacube.core.parallel import ParallelMap, at_once, in_turn
 from sigmacube.noise.clipping import Bounds, find_bounds
 
 __all__ = ["BandScreen", "screen_bands", "smallest_step"]
@@ -55,13 +57,15 @@ class BandScreen:
         }
 
 
-def screen_bands(spectra: np.ndarray) -> BandScreen:
+def screen_bands(spectra: np.ndarray, run: ParallelMap = in_turn) -> BandScreen:
     """Screen the bands of some spectra.
 
     Parameters
     ----------
     spectra
         (pixels, bands) valid spectra, as they come from the file; NaN where values are missing.
+    run
+        Parallel map.
 
     Examples
     --------
@@ -79,8 +83,11 @@ def screen_bands(spectra: np.ndarray) -> BandScreen:
     """
     # Bands of integers are never NaN; the others may be where values are missing.
     top, bottom = np.fmax.reduce(spectra), np.fmin.reduce(spectra)
-    constant, step = ~(top > bottom), smallest_step(spectra)
-    return BandScreen(constant, _duplicates(spectra, constant), step, find_bounds(spectra, step))
+    constant = ~(top > bottom)
+    step, duplicates = at_once(
+        run, partial(smallest_step, spectra), partial(_duplicates, spectra, constant)
+    )
+    return BandScreen(constant, duplicates, step, find_bounds(spectra, step))
 
 
 def _duplicates(spectra: np.ndarray, constant: np.ndarray) -> np.ndarray:

@@ -204,7 +204,22 @@ def fit_noise(
     spectra = of_bands(values.reshape(-1, values.shape[2]) if valid.all() else values[valid], bands)
     if missing is not None:
         spectra = np.where(missing[valid], np.nan, spectra)
-    screen = screen_bands(spectra)
+    with parallel(workers) as run:
+        screen = screen_bands(spectra, run)
+        part = _estimated(values, mask, bands, screen, method, impulses, run)
+    if not impulses and part.wild_share >= many:
+        again = fit_noise(values, method, mask=mask, workers=workers, impulses=True)
+        return replace(again, wild_share=max(part.wild_share, again.wild_share))
+    estimate = _on_all_bands(part, bands, spectra, values.shape[2])
+    log.info(estimate.describe())
+    return estimate
+
+
+def _estimated(
+    values: np.ndarray, mask: np.ndarray | None, bands: np.ndarray, screen: BandScreen,
+    method: str | None, impulses: bool, run: ParallelMap,
+) -> NoiseEstimate:  # fmt: skip
+    """Return the estimate on the usable ones of the bands with data."""
     _announce(screen, bands)
     if not screen.usable.any():
         raise ValueError(
@@ -213,19 +228,12 @@ def fit_noise(
     bounds = screen.bounds.select(screen.usable) if screen.bounds.any else None
     usable = bands[screen.usable]
     sample = NoiseSample.of(values, mask, usable, impulses=impulses, bounds=bounds)
-    with parallel(workers) as run:
-        if method is None:
-            part = _default(sample, run, screen, bounds, impulses)
-        else:
-            model, found = load(ESTIMATORS[method])(sample, run)
-            part = _found(model, found, method, screen)
-            _check_positive(part.std, usable)
-    if not impulses and part.wild_share >= many:
-        again = fit_noise(values, method, mask=mask, workers=workers, impulses=True)
-        return replace(again, wild_share=max(part.wild_share, again.wild_share))
-    estimate = _on_all_bands(part, bands, spectra, values.shape[2])
-    log.info(estimate.describe())
-    return estimate
+    if method is None:
+        return _default(sample, run, screen, bounds, impulses)
+    model, found = load(ESTIMATORS[method])(sample, run)
+    part = _found(model, found, method, screen)
+    _check_positive(part.std, usable)
+    return part
 
 
 def _found(

@@ -41,7 +41,7 @@ from sigmacube.core.spatial.views import (
     error_sample,
     look,
     sights,
-    variance_along,
+    total_along,
     white_draws,
 )
 
@@ -227,17 +227,12 @@ def _lifted(trials: list[Trial], table: RiskTable, run: Run) -> dict[str, np.nda
     """
     if _unsure(trials[0]) > 0:
         return {}
-    rows, count = np.diag(np.sqrt(table.gain)), sum(trial.residual[..., 0].size for trial in trials)
+    count = sum(trial.residual[..., 0].size for trial in trials)
     claim = sum(
-        float(
-            variance_along(trial.located(table, run), trial.box, rows, rows, run).sum(
-                dtype=np.float64
-            )
-        )
-        for trial in trials
+        float(total_along(trial.located(table, run), table.gain, run).sum()) for trial in trials
     )
     error = sum(float(trial.error.sum()) for trial in trials)
-    spread = SURELY * math.sqrt(2 * len(rows) * count)
+    spread = SURELY * math.sqrt(2 * len(table.gain) * count)
     actual = drawn(np.array(error), np.array(claim), np.array(spread))
     lift = float(np.clip(actual / max(claim, 1e-12), 1.0, MOST_LIFT))
     return {"factor": table.factor * lift, "lost": table.lost * lift}
@@ -321,9 +316,7 @@ def _gains(trials: list[Trial], seen: list[list[View]], table: RiskTable, run: R
     than they say, weak ones less.
     """
     count = sum(trial.residual.shape[0] * trial.residual.shape[1] for trial in trials)
-    rows = np.diag(np.sqrt(table.gain))
-    claim = sum(variance_along(views, trial.box, rows, rows, run).sum(axis=(0, 1), dtype=np.float64)
-                for trial, views in zip(trials, seen, strict=True))  # fmt: skip
+    claim = np.sum([total_along(views, table.gain, run) for views in seen], axis=0)
     response, error = (
         sum(getattr(trial, name).sum(axis=(0, 1)) for trial in trials)
         for name in ("response", "error")

@@ -12,8 +12,8 @@ from functools import lru_cache
 
 import numpy as np
 
-__all__ = ["N_RINGS", "cosines", "forward", "inverse", "neighbour_count", "neighbour_sum",
-           "rings", "spread"]  # fmt: skip
+__all__ = ["N_RINGS", "cosines", "forward", "gathered", "inverse", "neighbour_count",
+           "neighbour_sum", "rings", "spread"]  # fmt: skip
 
 N_RINGS = 9
 # Pixels of a window up to which a product with all of them is faster than one by rows and columns.
@@ -48,6 +48,10 @@ def _inverse(n: int) -> np.ndarray:
 
 def _spread(n: int) -> np.ndarray:
     return np.square(cosines(n)).T
+
+
+def _gathered(n: int) -> np.ndarray:
+    return np.square(cosines(n))
 
 
 def _beside(n: int) -> np.ndarray:
@@ -88,6 +92,11 @@ def inverse(coefficients: np.ndarray) -> np.ndarray:
 def spread(power: np.ndarray) -> np.ndarray:
     """Return the diagonal over pixels of Φᵀ diag(power) Φ: Σ_f Φ_fu² power_f."""
     return _both_sides(_spread, power)
+
+
+def gathered(weight: np.ndarray) -> np.ndarray:
+    """Return Σ_u Φ_fu² weight_u: what sums of `spread` over weighted pixels make of frequencies."""
+    return _both_sides(_gathered, weight)
 
 
 @lru_cache(maxsize=64)

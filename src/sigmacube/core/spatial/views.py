@@ -24,11 +24,11 @@ from sigmacube.core.parallel import in_turn, strips
 from sigmacube.core.spatial.fit import Fits
 from sigmacube.core.spatial.geometry import Box
 from sigmacube.core.spatial.smoothing import Plan, Run, Smoothed
-from sigmacube.core.spatial.transform import forward, inverse, rings, spread
+from sigmacube.core.spatial.transform import forward, gathered, inverse, rings, spread
 
 __all__ = ["RiskTable", "Sight", "View", "by_windows", "claimed", "error_sample",
            "functional_features", "look", "merged", "pixel_sum", "scaled", "shares", "sights",
-           "support_shares", "variance_along", "white_draws"]  # fmt: skip
+           "support_shares", "total_along", "variance_along", "white_draws"]  # fmt: skip
 
 # Rows of the scene that variances are computed for at a time, anchored to the scene.
 BAND_ROWS = 20
@@ -240,6 +240,22 @@ def claimed(views: list[View], core: Box, gain: np.ndarray, run: Run = in_turn) 
         return (view.weight * trace(view, gain),)
 
     return pixel_sum(views, core, [part for (part,) in by_windows(run, weighted, views)])
+
+
+def total_along(views: list[View], gain: np.ndarray, run: Run = in_turn) -> np.ndarray:
+    """Return (k,) the claimed squared error of every coefficient, summed over all pixels."""
+
+    def total(stack: int, part: slice) -> tuple[np.ndarray]:
+        view = views[stack].part(part)
+        count, R, r, c = view.kept.shape
+        seen = gathered(view.weight[:, None]).reshape(count, r * c, 1)
+        kept = np.matmul(view.kept.reshape(count, R, r * c), seen)
+        beyond = np.matmul(view.dropped.reshape(count, 1, r * c), seen)
+        square = np.square(view.directions)
+        return (np.matmul(square, kept - beyond)[:, :, 0] + beyond[:, :, 0],)
+
+    parts = by_windows(run, total, views)
+    return np.asarray(gain * sum(part.sum(axis=0, dtype=np.float64) for (part,) in parts))
 
 
 def variance_along(
