@@ -23,7 +23,7 @@ from sigmacube.noise.differences import (
     differences_noise,
     second_differences,
 )
-from sigmacube.noise.level import noise_share
+from sigmacube.noise.level import noise_share, scene_correlation
 from sigmacube.noise.regression import regression_noise
 from sigmacube.noise.residual import fewer_components, residual_noise
 from sigmacube.noise.sample import NoiseSample
@@ -266,8 +266,8 @@ def _default(
     if not isinstance(model, SignalNoise):
         model = _covariance(model, correlation)
     _check_positive(_std(model), sample.positions)
-    if sample.kept_share > MOSTLY and _tells(found.bands.by_lag, bounds):
-        model = _scaled(model, noise_share(whole, model))
+    if sample.kept_share > MOSTLY and _rarely_clipped(bounds):
+        found, model = _by_scene(found, model, whole)
     part = replace(_found(model, found, DEFAULT, screen), wild_share=level.wild_share)
     if sample.kept_share > MOSTLY:
         part = _with_shared(part, whole, run)
@@ -297,10 +297,30 @@ def _with_tails(part: NoiseEstimate, tails: np.ndarray) -> NoiseEstimate:
     return replace(part, model=model + np.diag(tails * np.diag(model)))
 
 
-def _tells(by_lag: np.ndarray, bounds: Bounds | None) -> bool:
-    """Tell whether what the scene leaves tells the level: not of clipped or almost shared noise."""
-    clipped = 0.0 if bounds is None else float(np.mean(bounds.share_low + bounds.share_high))
-    return clipped < RARELY and by_lag[:2][-1] < ALIKE
+def _rarely_clipped(bounds: Bounds | None) -> bool:
+    """Tell whether so few values lie on bounds that what is left of the noise is all of it."""
+    return bounds is None or float(np.mean(bounds.share_low + bounds.share_high)) < RARELY
+
+
+def _by_scene(
+    found: DifferencesNoise, model: np.ndarray | SignalNoise, sample: NoiseSample
+) -> tuple[DifferencesNoise, np.ndarray | SignalNoise]:
+    """Return correlation and level of the noise by what the whole scene leaves outside of signal.
+
+    Noise that almost all bands share lies inside, and what is left tells nothing of its level.
+    """
+    if _value(model).ndim == 2:
+        bands = scene_correlation(sample, model)
+        if bands.clear:
+            found = found._replace(bands=found.bands._replace(by_lag=bands.by_lag))
+            correlation = correlation_matrix(bands.by_lag, sample.positions)
+            if isinstance(model, SignalNoise):
+                model = replace(model, correlation=correlation)
+            else:
+                model = _covariance(_std(model), correlation)
+    if found.bands.by_lag[:2][-1] < ALIKE:
+        model = _scaled(model, noise_share(sample, model))
+    return found, model
 
 
 def _scaled(model: np.ndarray | SignalNoise, factor: float) -> np.ndarray | SignalNoise:

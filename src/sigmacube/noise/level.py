@@ -1,4 +1,4 @@
-"""Signal that was taken for noise, because it is too faint to be seen.
+"""What the scene as a whole tells of the noise: its level, and its correlation between bands.
 
 A window shows less of the signal than the scene does, and what windows leave holds what they did
 not see: on textured scenes the noise that is estimated from it is 2–7 % too high. The scene as a
@@ -14,10 +14,11 @@ from sigmacube.core.spatial.faint import faint_signal
 from sigmacube.core.spatial.noise_in_space import FAINT
 from sigmacube.core.spatial.subspace import principal
 from sigmacube.core.whitening import Noise
+from sigmacube.noise.band_correlation import BandCorrelation, fit_correlation
 from sigmacube.noise.sample import NoiseSample
 from sigmacube.noise.signal_noise import SignalNoise
 
-__all__ = ["noise_share"]
+__all__ = ["noise_share", "scene_correlation"]
 
 # Standard errors that signal must exceed.
 SURELY = 2.0
@@ -48,12 +49,7 @@ def noise_share(sample: NoiseSample, model: np.ndarray | SignalNoise) -> float:
     1.0
     0.96
     """
-    known = Noise.create(model.value if isinstance(model, SignalNoise) else model, sample.n_bands)
-    patches = []
-    for block, valid in zip(sample.blocks, sample.valid, strict=True):
-        if valid.all():
-            scale = model.pixel_scale(block)[..., None] if isinstance(model, SignalNoise) else 1.0
-            patches.append(known.whiten(block / scale))
+    patches = _whitened(sample, model)
     if not patches:
         return 1.0
     spectra = np.concatenate([patch.reshape(-1, sample.n_bands) for patch in patches])
@@ -68,6 +64,41 @@ def noise_share(sample: NoiseSample, model: np.ndarray | SignalNoise) -> float:
     missing = 1 - (left - _faint(patches, basis)) / expected
     least = SURELY * np.sqrt(2 / (pixels * (bands - k)))
     return float(1 - missing + least**2 / missing) if missing > least else 1.0
+
+
+def scene_correlation(sample: NoiseSample, model: np.ndarray | SignalNoise) -> BandCorrelation:
+    """Return the correlation of noise between bands, by what the scene leaves outside of signal.
+
+    All pixels tell of it, where differences of neighbours take the calmest alone.
+
+    Parameters
+    ----------
+    sample, model
+        As for `noise_share`; the model is correlated between bands.
+    """
+    known = Noise.create(_value(model), sample.n_bands)
+    patches = _whitened(sample, model)
+    if not patches:
+        return BandCorrelation(np.ones(1), known.std, False, False)
+    white = np.concatenate([patch.reshape(-1, sample.n_bands) for patch in patches])
+    mixing = known.factor / known.std[:, None]
+    directions = np.linalg.qr(mixing @ principal(white.T @ white, len(white)))[0]
+    seen = mixing @ (white.T @ white / len(white)) @ mixing.T
+    return fit_correlation(seen, directions, sample.positions)
+
+
+def _value(model: np.ndarray | SignalNoise) -> np.ndarray:
+    return model.value if isinstance(model, SignalNoise) else model
+
+
+def _whitened(sample: NoiseSample, model: np.ndarray | SignalNoise) -> list[np.ndarray]:
+    """Return the windows without gaps in units of the noise."""
+    known, patches = Noise.create(_value(model), sample.n_bands), []
+    for block, valid in zip(sample.blocks, sample.valid, strict=True):
+        if valid.all():
+            scale = model.pixel_scale(block)[..., None] if isinstance(model, SignalNoise) else 1.0
+            patches.append(known.whiten(block / scale))
+    return patches
 
 
 def _faint(patches: list[np.ndarray], basis: np.ndarray) -> float:
