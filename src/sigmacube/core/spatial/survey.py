@@ -248,7 +248,7 @@ def _measured(
     strength, powers = model.strength, model.noise_power
     if all(np.all(power == 1) for power in powers):
         smooth = _smooth(block, boxes, model, run)
-        share, there = _localised(block, boxes, model, smooth, run)
+        share, there = _localised(gappy, boxes, model, smooth, run)
         shared = faint_signal([block(*box.slices)[0] for box in boxes], model.basis, run)
         bands, k = model.basis.shape
         faint = max(shared / max(share, 0.5) ** 2 - smooth, 0.0) / max(bands - k, 1)
@@ -349,9 +349,9 @@ def _localised(
 
     No more is found in tiles than the scene has in all.
     """
-    if smooth == 0 or model.missing or model.basis.shape[1] == model.shape[2]:
+    if smooth == 0 or model.basis.shape[1] == model.shape[2]:
         return 0.0, 0.0
-    found = [lost_in_tiles(block(*box.slices)[0], model.basis, model.values, 0, run)
+    found = [lost_in_tiles(*block(*box.slices), model.basis, model.values, 0, run)
              for box in boxes]  # fmt: skip
     every = np.concatenate([part.ravel() for part in found])
     mean = float(every.mean()) if every.size else 0.0
