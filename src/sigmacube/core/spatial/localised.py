@@ -22,14 +22,20 @@ SURELY = 2.5
 
 
 def lost_in_tiles(
-    y: np.ndarray, basis: np.ndarray, values: np.ndarray, left: int, run: ParallelMap
+    y: np.ndarray,
+    kept: np.ndarray | None,
+    basis: np.ndarray,
+    values: np.ndarray,
+    left: int,
+    run: ParallelMap,
 ) -> np.ndarray:
     """Return (down, across) the signal per pixel outside B that surely is in each whole tile of y.
 
     Parameters
     ----------
-    y
-        (rows, cols, P) of unit noise.
+    y, kept
+        (rows, cols, P) of unit noise, and what is there; None where all is. Nothing is said of
+        tiles that lack any.
     values
         (k,) sum over the scene of the squared coefficients along each direction: of the noise that
         went with them, B has taken a part.
@@ -51,7 +57,11 @@ def lost_in_tiles(
     found = np.square(rest).sum(axis=2)
     found -= (bands - k) * (1 / n - np.square(z) @ (1 / values))
     least = SURELY * math.sqrt(2 * (bands - k)) / n
-    return np.asarray(found * np.maximum(1 - (least / np.maximum(found, least)) ** 2, 0))
+    found *= np.maximum(1 - (least / np.maximum(found, least)) ** 2, 0)
+    if kept is not None:
+        there = np.asarray(kept.all(axis=2))[: down * TILE, : across * TILE]
+        found *= there.reshape(down, TILE, across, TILE).all(axis=(1, 3))
+    return np.asarray(found)
 
 
 def lost_at(
@@ -78,6 +88,6 @@ def lost_at(
     )
     top, left = int(rows[0]), int(cols[0])
     bottom, right = int(rows[-1]) + 1, int(cols[-1]) + 1
-    y, _ = block(*Box(top * TILE, bottom * TILE, left * TILE, right * TILE).slices)
-    found = lost_in_tiles(y, basis, values, left, run)
+    part = block(*Box(top * TILE, bottom * TILE, left * TILE, right * TILE).slices)
+    found = lost_in_tiles(*part, basis, values, left, run)
     return np.asarray(found[np.ix_(rows - top, cols - left)])

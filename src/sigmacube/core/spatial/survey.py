@@ -249,7 +249,7 @@ def _measured(
     strength, powers = model.strength, model.noise_power
     if all(np.all(power == 1) for power in powers):
         smooth = _smooth(block, boxes, model, run)
-        localised, there = _localised(block, boxes, model, smooth, run)
+        localised, there = _localised(gappy, boxes, model, smooth, run)
         shared = faint_signal([block(*box.slices)[0] for box in boxes], model.basis)
         bands, k = model.basis.shape
         faint = rest.given(shared.signal, shared.error) / max(share, 0.5) ** 2 - smooth
@@ -351,9 +351,9 @@ def _localised(
 
     No more is found in tiles than the scene has in all.
     """
-    if smooth == 0 or model.missing or model.basis.shape[1] == model.shape[2]:
+    if smooth == 0 or model.basis.shape[1] == model.shape[2]:
         return 0.0, 0.0
-    found = [lost_in_tiles(block(*box.slices)[0], model.basis, model.values, 0, run)
+    found = [lost_in_tiles(*block(*box.slices), model.basis, model.values, 0, run)
              for box in boxes]  # fmt: skip
     every = np.concatenate([part.ravel() for part in found])
     mean = float(every.mean()) if every.size else 0.0
