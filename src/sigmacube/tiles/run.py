@@ -43,6 +43,8 @@ from sigmacube.tiles.plan import (
 
 #: Memory for one run where the user names neither memory nor tile.
 DEFAULT_MEMORY = "2GB"
+#: Bytes that a thread beside the first works in, measured.
+PER_THREAD = 45e6
 
 
 @dataclass(frozen=True, eq=False)
@@ -394,7 +396,10 @@ def _prepare(
         if tile is None or memory is not None:
             budget = parse_memory(DEFAULT_MEMORY) if memory is None else memory
             itemsize, factors = job.source.dtype.itemsize, job.keeps_factors
-            how = how.within(budget, smallest_tile_bytes(survey, itemsize, factors))
+            least = smallest_tile_bytes(survey, itemsize, factors)
+            how = how.within(budget, least)
+            alone = budget - PER_THREAD * (how.threads - 1)
+            budget = alone if alone >= least * how.at_once else budget
             fitting = choose_tile(survey, itemsize, budget, how.at_once, factors)
             tile = tile or fitting
         check_unchanged(job.source, job.run["stamp"])
