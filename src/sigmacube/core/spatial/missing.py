@@ -25,7 +25,7 @@ from sigmacube.core.spatial.smoothing import (
 )
 from sigmacube.core.spatial.views import View, shares
 
-__all__ = ["FILLINGS", "HALO", "band_growth", "filled", "filled_near", "filled_power",
+__all__ = ["FILLINGS", "HALO", "band_growth", "filled", "filled_near", "filled_power", "own_growth",
            "filling_boxes", "hidden_lines", "imputed", "less_seen"]  # fmt: skip
 
 # Sides of the surroundings that a first guess is taken from, the smallest first.
@@ -218,6 +218,14 @@ def band_growth(holes: Holes, basis: np.ndarray, core: tuple[slice, slice], run:
 
     run(fill, strips(0, bottom - top, STRIP))
     return out
+
+
+def own_growth(holes: Holes, basis: np.ndarray, core: tuple[slice, slice], run: Run) -> np.ndarray:
+    """Return (row, col, P) on ``core`` by how much a pixel's own noise grows along each band."""
+    part = holes.part(core)
+    growth = np.ones((*part.where.shape, len(basis)), dtype=np.float32)
+    growth[part.where] = _growth_of(part, basis, run)
+    return growth
 
 
 def _growth_of(holes: Holes, basis: np.ndarray, run: Run) -> np.ndarray:

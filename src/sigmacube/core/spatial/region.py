@@ -21,6 +21,7 @@ from sigmacube.core.spatial.missing import (
     filled_power,
     filling_boxes,
     less_seen,
+    own_growth,
 )
 from sigmacube.core.spatial.smoothing import Plan, Run, Smoothed, second_round
 from sigmacube.core.spatial.subspace import project, squares
@@ -158,7 +159,8 @@ def _finish(
     np.maximum(variance, np.float32(1e-12), out=variance)
     growth = None
     if data.holes is not None:
-        growth = _growth(model, data.holes, core.within(data.box), run)
+        claim = claimed(views, core, gain, run)
+        growth = _growth(model, data.holes, core.within(data.box), claim, run)
         variance *= growth
     restored = lines(y, estimate, kept, run)
     at = tuple(restored.T)
@@ -180,9 +182,17 @@ def _more_lost(
     return np.asarray(np.sqrt(1 + lost / np.maximum(size, 1e-12)))
 
 
-def _growth(model: SpatialModel, holes: Holes, core: tuple[slice, slice], run: Run) -> np.ndarray:
-    """Return (row, col, P) by how much the variance grows where some of a pixel is missing."""
-    growth = np.maximum(band_growth(holes, model.basis, core, run), 1)
+def _growth(
+    model: SpatialModel, holes: Holes, core: tuple[slice, slice], claim: np.ndarray, run: Run
+) -> np.ndarray:
+    """Return (row, col, P) by how much the variance grows where some of a pixel is missing.
+
+    As much of it as is claimed comes from the pixel itself, the rest from those around.
+    """
+    growth = band_growth(holes, model.basis, core, run)
+    own = np.clip(claim / model.basis.shape[1], 0, 1)[..., None].astype(np.float32)
+    growth += own * (own_growth(holes, model.basis, core, run) - growth)
+    np.maximum(growth, 1, out=growth)
     partly = holes.where[core] & (holes.share[core] > FEW)
     growth[partly] *= np.float32(model.gap_factor)
     return growth
