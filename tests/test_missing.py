@@ -285,7 +285,7 @@ def test_most_elements_missing_at_random() -> None:
 
 
 def test_missing_elements_of_dense_scenes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where half of all directions hold signal, a pixel's other bands tell less of a missing one."""
+    """Where half of all directions hold signal, other bands tell less of a missing one."""
     rng = np.random.default_rng(1)
     basis = np.linalg.qr(rng.standard_normal((32, 32)))[0][:, :16]
     field = ndimage.gaussian_filter(rng.standard_normal((60, 60, 16)), (1, 1, 0))

@@ -44,7 +44,7 @@ class Unseen(NamedTuple):
     @property
     def expected(self) -> float:
         """What there is where nothing else is known of it."""
-        return self.by_law if self.chance == SURE else 0.0
+        return self.by_law if self.chance > HARDLY else 0.0
 
     def given(self, found: float, error: float) -> float:
         """Return what there is by what was found of it, with its standard error.
