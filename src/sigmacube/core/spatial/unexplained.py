@@ -78,8 +78,8 @@ def scale_of(score: np.ndarray, out: np.ndarray) -> np.ndarray:
 
     Centre and width by quartiles, width one at least. Foreign pixels begin at the score beyond
     which no more than a third of what is seen is expected of ordinary pixels: among all, and, no
-    later, among those that stand out. The last two are the shares of what is seen there, among all
-    and among those, that are not expected.
+    later, among those that stand out. The last two say, among all and among those, how far there is
+    more than expected: one if it is two thirds of what is seen.
     """
     if score.size < 50:
         return np.array([0.0, 1.0, HIGHEST, HIGHEST, 0.0, 0.0])
@@ -93,14 +93,14 @@ def scale_of(score: np.ndarray, out: np.ndarray) -> np.ndarray:
 
 
 def _begin(score: np.ndarray) -> tuple[float, float]:
-    """Return the score that foreign pixels begin at, and the share of those beyond that are."""
+    """Return the score that foreign pixels begin at, and how far there are any."""
     if score.size < FEWEST:
         return HIGHEST, 0.0
     at = np.append(np.arange(LOWEST, HIGHEST, 0.1), HIGHEST)
     seen = np.array([np.count_nonzero(score > t) for t in at])
     chance = ndtr(-at) * score.size
     rare = np.append(np.flatnonzero(chance <= seen / 3), len(at) - 1)[0]
-    return float(at[rare]), float(max(1 - chance[rare] / max(seen[rare], 1), 0.0))
+    return float(at[rare]), float(np.clip(1.5 * (1 - chance[rare] / max(seen[rare], 1)), 0, 1))
 
 
 def given_back(
