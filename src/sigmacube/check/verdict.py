@@ -24,9 +24,11 @@ TOLERATED = (0.985, 0.6)
 # Errors of hidden elements over what is claimed below which the noise is not known well enough,
 # their coverage at 50 % that noise with tails may have, and the correlation of neighbours in
 # what was removed that only noise kept as signal leaves; chosen while looking at
-# benchmarks/honesty.py. Where noise is correlated between bands estimates of hidden elements follow
-# it, and lie closer however well it is known: .87 to .96 where intervals were right.
+# benchmarks/honesty.py. Where noise is correlated between bands, or neighbours by so much, estimates
+# of hidden elements follow it and lie closer however well it is known: .87 to .96 where intervals
+# were right.
 CLOSE, CLOSE_CORRELATED, TAILED, ROUGH = 0.955, 0.85, 0.6, -0.01
+NEIGHBOURS = 0.05
 # Scatter of the noise between bands, or classes of brightness, over the assumed and beyond
 # sampling, from which on single bands or pixels are off whatever the mean is: 95 % intervals of one
 # that is so much off hold .91; and from which on it is told.
@@ -280,6 +282,7 @@ def _level(facts: Mapping[str, Any]) -> list[Fault]:
     estimated = facts["noise_source"] != "given"
     step = "" if estimated else "Leave the noise to be estimated (noise=None)"
     known, factor = facts["known"], max(facts["factor"], 1e-12)
+    follows = known.get("correlated") or facts["noise_lag1"] > NEIGHBOURS
     high_95, high_50 = TOLERATED if known.get("correlated") else (GOOD_95[1], GOOD_50[1])
     high_50 = max(high_50, TAILED) if known.get("wild_aside") else high_50
     return _of(
@@ -294,7 +297,7 @@ def _level(facts: Mapping[str, Any]) -> list[Fault]:
         ),
         (
             known.get("prior") == "spatial"
-            and factor < (CLOSE_CORRELATED if known.get("correlated") else CLOSE)
+            and factor < (CLOSE_CORRELATED if follows else CLOSE)
             and at_95 - 2 * facts["coverage_error"][0.95] > 0.95,
             f"but hidden elements lie closer than σ has it (by a factor {factor:.2f}), so the "
             "noise is not known well enough",

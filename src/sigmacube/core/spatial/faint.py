@@ -40,11 +40,13 @@ class Unseen(NamedTuple):
     """What there is if strengths go on as those that are seen."""
     chance: float
     """How probable it is that they do."""
+    seen: int = 0
+    """How many are."""
 
     @property
     def expected(self) -> float:
-        """What there is where nothing else is known of it."""
-        return self.by_law if self.chance > HARDLY else 0.0
+        """What there is where nothing else is known of it; few directions make no law."""
+        return self.by_law if self.chance > HARDLY and self.seen >= WEAKEST else 0.0
 
     def given(self, found: float, error: float) -> float:
         """Return what there is by what was found of it, with its standard error.
@@ -112,7 +114,7 @@ def unseen(strengths: np.ndarray, bands: int, least: float, imputed: bool = Fals
         return Unseen(0.0, HARDLY)
     sure = k >= WEAKEST and law[k] <= SURELY[int(even)] * least
     sure = sure and (not imputed or (even and k >= 2 * WEAKEST))
-    return Unseen(float(law[k:].sum()), SURE if sure else MAYBE)
+    return Unseen(float(law[k:].sum()), SURE if sure else MAYBE, k)
 
 
 class Faint(NamedTuple):
