@@ -146,7 +146,9 @@ class SpatialEstimator:
                 count = 1
                 for n, side, length in zip(tile, sides, survey.shape, strict=False):
                     count *= (min(n + 2 * margin, length) + side) // step + 1
-                total += count * (sides[0] * sides[1] * (rank * each + 8) + 4 * k * rank)
+                n = sides[0] * sides[1]
+                axes = 4 * min(n, k) ** 2 if survey.incomplete else 0  # from round to round
+                total += count * (n * (rank * each + 8) + 4 * k * rank + axes)
             return total
 
         data = pixels(halo + around) * (bands * (itemsize + 9) + k * 12)

@@ -17,13 +17,13 @@ from sigmacube.core.spatial.missing import (
     FEW,
     HALO,
     band_growth,
-    filled,
+    filled_near,
     filled_power,
     filling_boxes,
     less_seen,
     own_growth,
 )
-from sigmacube.core.spatial.smoothing import Plan, Run, Smoothed, second_round
+from sigmacube.core.spatial.smoothing import Nearby, Plan, Run, Smoothed, second_round
 from sigmacube.core.spatial.subspace import project, squares
 from sigmacube.core.spatial.survey import SpatialModel
 from sigmacube.core.spatial.unexplained import (
@@ -69,6 +69,8 @@ class _Data:
     holes: Holes | None
     outside: np.ndarray
     """(row, col) mean square outside the subspace, unit noise."""
+    near: Nearby | None = None
+    """Axes of windows of almost the same coefficients."""
 
 
 def smooth_region(
@@ -108,7 +110,7 @@ def smooth_region(
         data = _Data(wide, z, None, model.whole.outside / max(model.shape[2] - z.shape[2], 1))
     else:
         data = _coefficients(block, model, plan, wide, run)
-        smoothed = second_round(data.z, data.box, wide, plan, run)
+        smoothed = second_round(data.z, data.box, wide, plan, run, data.near)
     windows = _windows(smoothed, data, model)
     inside = core.within(wide)
     if not uncertainty:
@@ -284,9 +286,10 @@ def _coefficients(block: Block, model: SpatialModel, plan: Plan, wide: Box, run:
         return _Data(need, z, None, _outside(y[inner], z, None, model, need, run))
     holes = find_holes(kept, model.basis)
     pixels = model.shape[0] * model.shape[1]
-    z = filled(seen, holes, 1 / (model.strength * pixels), outer, boxes, plan, run)
+    z, axes = filled_near(seen, holes, 1 / (model.strength * pixels), outer, boxes, plan, run)
     outside = _outside(y[inner], z, kept[inner], model, need, run)
-    return _Data(need, z, holes.part(inner), outside)
+    # Where one round of filling is enough, data hardly change in it.
+    return _Data(need, z, holes.part(inner), outside, axes[0] if len(axes) == 1 else None)
 
 
 def _outside(

@@ -196,13 +196,16 @@ def _first(
     return pilot, fits, axes
 
 
-def second_round(z: np.ndarray, box: Box, core: Box, plan: Plan, run: Run) -> Smoothed:
+def second_round(
+    z: np.ndarray, box: Box, core: Box, plan: Plan, run: Run, near: Nearby | None = None
+) -> Smoothed:
     """Return the final estimate on ``core``: shrinkage by the first estimate's coefficients.
 
-    ``z`` on ``box`` must hold all windows over all windows over ``core``.
+    ``z`` on ``box`` must hold all windows over all windows over ``core``; ``near`` are their axes
+    in almost the same data, if these are known.
     """
     inner = covering_box(plan.sizes, core)
-    pilot, fits, _ = _first(z, box, inner, plan, run)
+    pilot, fits, _ = _first(z, box, inner, plan, run, near)
     return _second(pilot, fits, inner, core, plan, run)
 
 
