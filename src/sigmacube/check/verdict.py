@@ -24,9 +24,9 @@ TOLERATED = (0.985, 0.6)
 # Errors of hidden elements over what is claimed below which the noise is not known well enough,
 # their coverage at 50 % that noise with tails may have, and the correlation of neighbours in
 # what was removed that only noise kept as signal leaves; chosen while looking at
-# benchmarks/honesty.py. Where noise is correlated between bands, or neighbours by so much, estimates
-# of hidden elements follow it and lie closer however well it is known: .87 to .96 where intervals
-# were right.
+# benchmarks/honesty.py. Where noise is correlated between bands, or between neighbours by so much,
+# estimates of hidden elements follow it and lie closer however well it is known: .87 to .96 where
+# intervals were right.
 CLOSE, CLOSE_CORRELATED, TAILED, ROUGH = 0.955, 0.85, 0.6, -0.01
 NEIGHBOURS = 0.05
 # Scatter of the noise between bands, or classes of brightness, over the assumed and beyond
