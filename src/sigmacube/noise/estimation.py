@@ -27,7 +27,7 @@ from sigmacube.noise.level import noise_share, scene_correlation
 from sigmacube.noise.regression import regression_noise
 from sigmacube.noise.residual import fewer_components, residual_noise
 from sigmacube.noise.sample import NoiseSample
-from sigmacube.noise.shared import shared_noise
+from sigmacube.noise.shared import gains, shared_noise
 from sigmacube.noise.signal_noise import SignalNoise
 
 __all__ = ["NoiseEstimate", "estimate_noise", "fit_noise"]
@@ -361,6 +361,8 @@ def _with_shared(part: NoiseEstimate, sample: NoiseSample, run: ParallelMap) -> 
     """Return the estimate with the noise that all bands of a pixel share, where there is some."""
     known = Noise.create(part.value, sample.n_bands)
     shared, doubtful = shared_noise(sample, known, run)
+    if shared is None and not isinstance(part.model, SignalNoise):
+        shared = gains(sample, known)
     if shared is None:
         return replace(part, shared_doubtful=doubtful)
     total = known.factor @ known.factor.T + shared

@@ -35,7 +35,7 @@ from sigmacube.noise.differences import calm_differences
 from sigmacube.noise.sample import NoiseSample
 from sigmacube.noise.scales import smooth_directions
 
-__all__ = ["SharedNoise", "gain_left", "shared_noise"]
+__all__ = ["SharedNoise", "gain_left", "gains", "shared_noise"]
 
 # Outside the signal: by how many standard errors, and how much, the variance along u_O must exceed
 # that of the noise; the share of u that must be there. Where other directions stand out a little
@@ -153,6 +153,21 @@ def gain_left(sample: NoiseSample, noise: Noise) -> float:
     if left < OWN_SIGNIFICANT * error or left < OWN_FLAT * (one - 1):
         return 0.0
     return left / sample.n_bands
+
+
+def gains(sample: NoiseSample, noise: Noise) -> np.ndarray | None:
+    """Return the covariance (bands, bands) of gains that are too small for `shared_noise`.
+
+    As noise along the mean product of spectra, as large as `gain_left` has it; None without any.
+    """
+    left = gain_left(sample, noise)
+    if not left > 0:
+        return None
+    spectra = sample.spectra
+    power = left / float(np.mean(np.square(noise.whiten(spectra))))
+    found = power * (spectra.T @ spectra / len(spectra) - noise.factor @ noise.factor.T)
+    values, vectors = np.linalg.eigh(found)
+    return np.asarray((vectors * np.maximum(values, 0)) @ vectors.T)
 
 
 def _along_own(sample: NoiseSample, noise: Noise, apart: int) -> np.ndarray:
