@@ -180,9 +180,8 @@ def _rare_in(
     iteration: what is well above the edge is found, and nothing else matters.
     """
     y, _ = block(*box.slices)
-    left, basis_ = y.astype(np.float32), basis.astype(np.float32)
-    left -= (left @ basis_) @ basis_.T
-    part = tiles(left, (TILE, TILE))
+    left = y - (y @ basis) @ basis.T
+    part = tiles(left.astype(np.float32), (TILE, TILE))
     count, n, bands = part.shape
     start = np.random.default_rng(0).standard_normal((bands, STARTS - 1)).astype(np.float32)
     brightest = np.argmax(np.einsum("anp,anp->an", part, part), axis=1)
