@@ -248,11 +248,11 @@ def _measured(
     strength, powers = model.strength, model.noise_power
     if all(np.all(power == 1) for power in powers):
         smooth = _smooth(block, boxes, model, run)
-        share, there = _localised(gappy, boxes, model, smooth, run)
+        localised, there = _localised(gappy, boxes, model, smooth, run)
         shared = faint_signal([block(*box.slices)[0] for box in boxes], model.basis, run)
         bands, k = model.basis.shape
         faint = max(shared / max(share, 0.5) ** 2 - smooth, 0.0) / max(bands - k, 1)
-        model = replace(model, faint=max(model.faint, faint), localised=share)
+        model = replace(model, faint=max(model.faint, faint), localised=localised)
         claim = np.mean([np.mean(t.smoothed.estimate**2 @ strength) for t in trials])
         strength = strength * (1 + (smooth - there) / max(claim * (bands - k), 1e-12))
     risk = measured_risk(trials, model.basis.shape[1], run)
