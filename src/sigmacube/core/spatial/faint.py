@@ -142,7 +142,7 @@ def faint_signal(patches: list[np.ndarray], basis: np.ndarray) -> Faint:
         return Faint(0.0, 0.0, 0.0)
     count, inside = (np.sum([getattr(p, n) for p in spectra], axis=0) for n in ("count", "inside"))
     outside = np.sum([part.outside for part in spectra], axis=0)
-    taken = (bands - k) * (inside / inside.sum(axis=0)).sum(axis=1)
+    taken = (bands - k) * (inside / np.maximum(inside.sum(axis=0), 1e-300)).sum(axis=1)
     alike = float(np.mean([part.alike for part in spectra]))
     weight = count / pixels
     shape = _shape(inside / np.maximum(count, 1)[:, None] - 1, weight)
