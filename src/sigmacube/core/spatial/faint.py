@@ -137,10 +137,10 @@ def faint_signal(patches: list[np.ndarray], basis: np.ndarray) -> Faint:
     """
     bands, k = basis.shape
     spectra = [_spectrum(y, basis) for y in patches]
-    pixels = sum(float(part.count.sum()) for part in spectra)
+    pixels = sum(float(part.number.sum()) for part in spectra)
     if bands == k or not pixels:
         return Faint(0.0, 0.0, 0.0)
-    count, inside = (np.sum([getattr(p, n) for p in spectra], axis=0) for n in ("count", "inside"))
+    count, inside = (np.sum([getattr(p, n) for p in spectra], axis=0) for n in ("number", "inside"))
     outside = np.sum([part.outside for part in spectra], axis=0)
     taken = (bands - k) * (inside / np.maximum(inside.sum(axis=0), 1e-300)).sum(axis=1)
     alike = float(np.mean([part.alike for part in spectra]))
@@ -166,7 +166,7 @@ def _shape(seen: np.ndarray, weight: np.ndarray) -> np.ndarray:
 class _Spectrum(NamedTuple):
     """Power of a patch by ring of spatial frequency; lines along the axes are left out."""
 
-    count: np.ndarray
+    number: np.ndarray
     """(rings,) coefficients."""
     inside: np.ndarray
     """(rings, k) their sums of squares along each direction."""
