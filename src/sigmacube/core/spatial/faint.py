@@ -48,6 +48,10 @@ class Unseen(NamedTuple):
         """What there is where nothing else is known of it; few directions make no law."""
         return self.by_law if self.chance > HARDLY and self.seen >= WEAKEST else 0.0
 
+    def less(self, known: float) -> Unseen:
+        """Return what there is beyond signal that is known of."""
+        return self._replace(by_law=max(self.by_law - known, 0.0))
+
     def given(self, found: float, error: float) -> float:
         """Return what there is by what was found of it, with its standard error.
 

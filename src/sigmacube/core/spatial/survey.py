@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 
@@ -248,12 +249,13 @@ def _measured(
     trials = _trials(block, boxes, model, noise, run, share)
     strength, powers = model.strength, model.noise_power
     if all(np.all(power == 1) for power in powers):
-        smooth = _smooth(block, boxes, model, run)
+        lost, error = _smooth(block, boxes, model, run)
+        smooth = max(float(drawn(np.array(lost), np.zeros(()), np.array(error))), 0.0)
         localised, there = _localised(gappy, boxes, model, smooth, run)
         shared = faint_signal([block(*box.slices)[0] for box in boxes], model.basis)
         bands, k = model.basis.shape
-        faint = rest.given(shared.signal, shared.error) / max(share, 0.5) ** 2 - smooth
-        faint = max(faint, 0.0) / max(bands - k, 1)
+        faint = rest.less(smooth).given(shared.signal - lost, math.hypot(shared.error, error))
+        faint /= max(share, 0.5) ** 2 * max(bands - k, 1)
         model = replace(model, faint=faint, localised=localised)
         claim = np.mean([np.mean(t.smoothed.estimate**2 @ strength) for t in trials])
         strength = strength * (1 + (smooth - there) / max(claim * (bands - k), 1e-12))
@@ -337,11 +339,11 @@ def _completed(
     return imputed(block, directions, power), total, directions
 
 
-def _smooth(block: Block, boxes: list[Box], model: SpatialModel, run: Run) -> float:
-    """Return the signal per pixel outside B that is smooth in space, as far as it can be told."""
+def _smooth(block: Block, boxes: list[Box], model: SpatialModel, run: Run) -> tuple[float, float]:
+    """Return the signal per pixel outside B that is smooth in space, and its standard error."""
     found = [lost_outside(block(*box.slices)[0], model.basis, model.values, run) for box in boxes]
-    lost, error = np.mean(found, axis=0) * (1, 1 / np.sqrt(len(found)))
-    return max(float(drawn(lost, np.zeros(()), error)), 0.0)
+    lost, error = np.mean(found, axis=0)
+    return float(lost), float(error) / math.sqrt(len(found))
 
 
 def _localised(
