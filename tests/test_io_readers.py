@@ -290,6 +290,7 @@ class TestHdf:
         with h5py.File(tmp_path / "x.h5", "w") as file:
             file["a"] = values
             file["a"].attrs.update({"scale_factor": "0.5", "add_offset": [2.0]})
+            file["a"].attrs["_FillValue"] = [np.nan, np.nan]
         np.testing.assert_allclose(read(tmp_path / "x.h5").values, values * 0.5 + 2)
 
     def test_classic_netcdf(self, tmp_path):

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy.ndimage import gaussian_filter1d
 from scipy.special import ndtri
 
 import sigmacube as sc
@@ -21,7 +22,9 @@ from sigmacube.noise.band_screen import screen_bands, smallest_step
 from sigmacube.noise.caveats import caveats
 from sigmacube.noise.differences import second_differences
 from sigmacube.noise.estimation import estimate_noise, fit_noise
+from sigmacube.noise.level import noise_share
 from sigmacube.noise.report import noise_report, stripe_strength
+from sigmacube.noise.sample import NoiseSample
 from sigmacube.noise.signal_noise import SignalNoise
 
 KINDS = ("scalar", "per band", "correlated", "signal")
@@ -517,3 +520,21 @@ def test_smooth_texture_is_no_shared_noise() -> None:
     texture = sc.synthetic.fractal_texture((64, 60, 50), rng=5)
     noisy = texture + np.random.default_rng(2).normal(scale=STD, size=texture.shape)
     assert fit_noise(noisy).shared == 0
+
+
+@pytest.mark.parametrize("shape", [(24, 24, 120), (28, 45, 40), (4, 2, 124), (60, 50, 40)])
+def test_white_noise_keeps_its_level(shape: tuple[int, int, int]) -> None:
+    """Windows that overlap, or hold fewer pixels than bands, tell no more than they are."""
+    noisy = 5 + np.random.default_rng(2).standard_normal(shape)
+    every = np.ones(shape[:2], dtype=bool)
+    sample = NoiseSample.create(noisy - 5, np.arange(shape[2]), every)
+    assert 0.98 < noise_share(sample, np.ones(shape[2])) <= 1
+
+
+@pytest.mark.parametrize("width", [0.5, 0.9])
+def test_noise_of_any_correlation_keeps_its_level(width: float) -> None:
+    """What a wrong correlation leaves between bands is no signal: else noise came out 30 % less."""
+    truth = sc.synthetic.scene((60, 60, 60), rng=1).values
+    noise = gaussian_filter1d(np.random.default_rng(3).standard_normal(truth.shape), width, axis=2)
+    noise *= 0.02 / noise.std(axis=(0, 1))
+    assert np.median(fit_noise(truth + noise, workers=1).std) == pytest.approx(0.02, rel=0.03)

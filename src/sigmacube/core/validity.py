@@ -27,8 +27,11 @@ def finite_mean(values: np.ndarray, axis: int | tuple[int, ...] = 2) -> np.ndarr
 
 def mean_spectrum(values: np.ndarray, valid: np.ndarray) -> np.ndarray:
     """Return (bands,) the mean of the finite values of valid pixels; zero for bands without."""
-    if valid.all() and np.isfinite(total := values.sum(axis=(0, 1), dtype=np.float64)).all():
-        return np.asarray(total / valid.size)
+    if valid.all():
+        with np.errstate(invalid="ignore"):  # infinite values of both signs
+            total = np.asarray(values.sum(axis=(0, 1), dtype=np.float64))
+        if np.isfinite(total).all():
+            return total / valid.size
     spectra = np.asarray(values[valid], dtype=np.float64)
     known = np.isfinite(spectra)
     total = np.sum(np.where(known, spectra, 0.0), axis=0)

@@ -245,12 +245,12 @@ def number_in(attrs: Mapping[str, Any], key: str, default: float | None = None) 
             return default
         raise ValueError(f"the attribute {key} is missing. It must be a number.")
     try:
-        values = {float(value) for value in np.asarray(attrs[key]).reshape(-1)}
+        values = np.unique([float(value) for value in np.asarray(attrs[key]).reshape(-1)])
     except (TypeError, ValueError, OverflowError):
-        values = set()
+        values = np.zeros(0)
     if len(values) != 1:
         raise ValueError(f"the attribute {key} is {attrs[key]!r:.60}. It must be a number.")
-    return values.pop()
+    return float(values[0])
 
 
 def _scaling(cube: Variable, metadata: dict[str, Any]) -> dict[str, Any]:

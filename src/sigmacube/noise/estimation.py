@@ -311,7 +311,7 @@ def _by_scene(
     """
     if _value(model).ndim == 2:
         bands = scene_correlation(sample, model)
-        if bands.clear:
+        if bands is not None:
             found = found._replace(bands=found.bands._replace(by_lag=bands.by_lag))
             correlation = correlation_matrix(bands.by_lag, sample.positions)
             if isinstance(model, SignalNoise):

@@ -1,12 +1,15 @@
 """What the scene as a whole tells of the noise: its level, and its correlation between bands.
 
 A window shows less of the signal than the scene does, and what windows leave holds what they did
-not see: on textured scenes the noise that is estimated from it is 2–7 % too high. The scene as a
-whole leaves less outside its own directions; how much of that is signal still, its spectrum in
+not see: on textured scenes the noise that is estimated from it is 2–7 % too high. All windows
+together leave less outside their own directions; how much of that is signal still, its spectrum in
 space tells.
 """
 
 from __future__ import annotations
+
+import math
+from typing import NamedTuple
 
 import numpy as np
 
@@ -14,14 +17,19 @@ from sigmacube.core.spatial.faint import faint_signal
 from sigmacube.core.spatial.noise_in_space import FAINT
 from sigmacube.core.spatial.subspace import principal
 from sigmacube.core.whitening import Noise
-from sigmacube.noise.band_correlation import BandCorrelation, fit_correlation
+from sigmacube.noise.band_correlation import BandCorrelation, correlation_matrix, fit_correlation
 from sigmacube.noise.sample import NoiseSample
 from sigmacube.noise.signal_noise import SignalNoise
 
 __all__ = ["noise_share", "scene_correlation"]
 
-# Standard errors that signal must exceed.
-SURELY = 2.0
+# Standard errors that signal must exceed, and the least share that is noise.
+SURELY, LOWEST = 2.0, 0.7
+# Pixels per band that are needed, and the share of directions above the edge at most.
+FEWEST, MOST = 4, 0.75
+# Relative variance over directions of what is left: that which a wrong correlation leaves, and less
+# than which tells nothing; directions that a better one may have more.
+UNEVEN, EVEN, FEW = 0.02, 0.01, 2
 
 
 def noise_share(sample: NoiseSample, model: np.ndarray | SignalNoise) -> float:
@@ -50,26 +58,56 @@ def noise_share(sample: NoiseSample, model: np.ndarray | SignalNoise) -> float:
     0.96
     """
     patches = _whitened(sample, model)
-    if not patches:
+    outside = _Outside.of(patches)
+    if outside is None or outside.uneven > UNEVEN:
         return 1.0
-    spectra = np.concatenate([patch.reshape(-1, sample.n_bands) for patch in patches])
-    total, pixels = spectra.T @ spectra, len(spectra)
-    basis = principal(total, pixels)
-    bands, k = basis.shape
-    if k == bands:
-        return 1.0
-    along = np.einsum("pk,pq,qk->k", basis, total, basis) / pixels
-    left = float(np.trace(total)) / pixels - along.sum()
-    expected = bands - k - _taken(along, (bands - k) / pixels)
-    missing = 1 - (left - _faint(patches, basis)) / expected
-    least = SURELY * np.sqrt(2 / (pixels * (bands - k)))
-    return float(1 - missing + least**2 / missing) if missing > least else 1.0
+    bands, k = outside.basis.shape
+    beta = (bands - k) / outside.pixels
+    expected = bands - k - _taken(outside.along, beta)
+    missing = 1 - (outside.left - _faint(patches, outside.basis)) / expected
+    least = SURELY * math.sqrt(2 / (outside.pixels * (bands - k)))
+    return max(1 - missing + least**2 / missing, LOWEST) if missing > least else 1.0
 
 
-def scene_correlation(sample: NoiseSample, model: np.ndarray | SignalNoise) -> BandCorrelation:
+class _Outside(NamedTuple):
+    """What a scene leaves outside its own directions, in units of the noise."""
+
+    pixels: int
+    basis: np.ndarray
+    """(bands, k) directions above the noise edge."""
+    along: np.ndarray
+    """(k,) mean squares along them."""
+    left: float
+    """Mean square of a pixel outside of them."""
+    uneven: float
+    """Relative variance of its power over directions, beyond that of sampling: what a wrong
+    correlation between bands leaves."""
+
+    @classmethod
+    def of(cls, patches: list[np.ndarray]) -> _Outside | None:
+        """Return it of windows that do not overlap; None where they have too few pixels."""
+        pixels = sum(patch.shape[0] * patch.shape[1] for patch in patches)
+        if not patches or pixels < FEWEST * patches[0].shape[2]:
+            return None
+        spectra = np.concatenate([patch.reshape(-1, patch.shape[2]) for patch in patches])
+        total = spectra.T @ spectra
+        basis = principal(total, pixels)
+        bands, k = basis.shape
+        if k > MOST * bands:
+            return None
+        values = np.linalg.eigvalsh(total)[: bands - k] / pixels
+        along = np.einsum("pk,pq,qk->k", basis, total, basis) / pixels
+        uneven = float(np.var(values) / np.mean(values) ** 2) - (bands - k) / pixels
+        return cls(pixels, basis, along, float(values.sum()), uneven)
+
+
+def scene_correlation(
+    sample: NoiseSample, model: np.ndarray | SignalNoise
+) -> BandCorrelation | None:
     """Return the correlation of noise between bands, by what the scene leaves outside of signal.
 
-    All pixels tell of it, where differences of neighbours take the calmest alone.
+    All pixels of the windows tell of it, where differences of neighbours take the calmest alone.
+    None where what is left is not even over directions with it, or no more so.
 
     Parameters
     ----------
@@ -77,14 +115,22 @@ def scene_correlation(sample: NoiseSample, model: np.ndarray | SignalNoise) -> B
         As for `noise_share`; the model is correlated between bands.
     """
     known = Noise.create(_value(model), sample.n_bands)
-    patches = _whitened(sample, model)
-    if not patches:
-        return BandCorrelation(np.ones(1), known.std, False, False)
+    outside = _Outside.of(patches := _whitened(sample, model))
+    if outside is None:
+        return None
     white = np.concatenate([patch.reshape(-1, sample.n_bands) for patch in patches])
     mixing = known.factor / known.std[:, None]
-    directions = np.linalg.qr(mixing @ principal(white.T @ white, len(white)))[0]
+    directions = np.linalg.qr(mixing @ outside.basis)[0]
     seen = mixing @ (white.T @ white / len(white)) @ mixing.T
-    return fit_correlation(seen, directions, sample.positions)
+    found = fit_correlation(seen, directions, sample.positions)
+    if not found.clear:
+        return None
+    correlation = correlation_matrix(found.by_lag, sample.positions)
+    better = Noise.create(correlation * np.outer(known.std, known.std), sample.n_bands)
+    again = _Outside.of([better.whiten(known.unwhiten(patch)) for patch in patches])
+    if again is None or again.basis.shape[1] > outside.basis.shape[1] + FEW:
+        return None  # what a wrong correlation leaves stands out, or is uneven
+    return found if again.uneven < min(max(outside.uneven, EVEN), UNEVEN) else None
 
 
 def _value(model: np.ndarray | SignalNoise) -> np.ndarray:
@@ -94,8 +140,10 @@ def _value(model: np.ndarray | SignalNoise) -> np.ndarray:
 def _whitened(sample: NoiseSample, model: np.ndarray | SignalNoise) -> list[np.ndarray]:
     """Return the windows without gaps in units of the noise."""
     known, patches = Noise.create(_value(model), sample.n_bands), []
-    for block, valid in zip(sample.blocks, sample.valid, strict=True):
+    every = sample.apart or [(slice(None), slice(None))] * len(sample.blocks)
+    for block, valid, part in zip(sample.blocks, sample.valid, every, strict=True):
         if valid.all():
+            block = block[part]
             scale = model.pixel_scale(block)[..., None] if isinstance(model, SignalNoise) else 1.0
             patches.append(known.whiten(block / scale))
     return patches

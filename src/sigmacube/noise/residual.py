@@ -55,6 +55,8 @@ LEAST_KEPT = 0.05
 SMALLEST_SHARE = 0.1
 # The part of a band's variance that does not depend on the signal is never taken below this.
 SMALLEST_OFFSET = 0.02
+# Signal whose variance is less than this share of its square is constant, to single precision.
+CONSTANT = 1e-5
 # Noise counts as signal-dependent when its standard deviation varies by this much over the scene.
 NOTICEABLE = 0.04
 # Windows that decide whether a correlation between bands is the noise's.
@@ -523,7 +525,7 @@ def _with_line(
     s0, s1, s2, t0, t1 = sums * np.stack([last**power for power in (0, 1, 2, 2, 3)])
     determinant = s0 * s2 - s1**2
     with np.errstate(divide="ignore", invalid="ignore"):
-        gain = np.where(determinant > 1e-12 * s0 * s2, (s0 * t1 - s1 * t0) / determinant, 0.0)
+        gain = np.where(determinant > CONSTANT * s0 * s2, (s0 * t1 - s1 * t0) / determinant, 0.0)
     s2, t1 = s2 + 2 * reference * s1 + reference**2 * s0, t1 + reference * t0
     s1 = s1 + reference * s0
     t0, s0 = np.where(s0 > 0, t0, std**2), np.where(s0 > 0, s0, 1.0)

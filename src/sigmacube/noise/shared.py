@@ -239,7 +239,7 @@ class _Test(NamedTuple):
         weight = usual / np.maximum(size, usual)
         rest *= weight[:, None]
         values = np.linalg.eigvalsh(rest.T @ rest / len(rest))
-        usual = float(np.mean(values[signal.shape[1] + 1 : -LEADING]))
+        usual = max(float(np.mean(values[signal.shape[1] + 1 : -LEADING])), 1e-300)
         excess = float(np.sum(np.square(weight * score)) / np.sum(weight**2)) / usual - 1
         places = len(calm) / SHARED
         # Sampling spreads eigenvalues to (1 + √(bands/places))² at most.

@@ -23,7 +23,7 @@ WEAKEST = 8
 SURELY, EVEN = (1.0, 3.2), 0.15
 # How probable it is that strengths go on by their law where they surely would, might, and where the
 # next should have been seen; directions that a law can be read off.
-SURE, MAYBE, HARDLY = 0.9, 0.3, 0.02
+SURE, MAYBE, HARDLY = 0.9, 0.1, 0.02
 FEWEST = 4
 # Standard errors below zero that are no less probable than more of them.
 NOTHING = 10.0
@@ -40,13 +40,11 @@ class Unseen(NamedTuple):
     """What there is if strengths go on as those that are seen."""
     chance: float
     """How probable it is that they do."""
-    seen: int = 0
-    """How many are."""
 
     @property
     def expected(self) -> float:
-        """What there is where nothing else is known of it; few directions make no law."""
-        return self.by_law if self.chance > HARDLY and self.seen >= WEAKEST else 0.0
+        """What there is where nothing else is known of it."""
+        return self.by_law if self.chance == SURE else 0.0
 
     def less(self, known: float) -> Unseen:
         """Return what there is beyond signal that is known of."""
@@ -117,8 +115,9 @@ def unseen(strengths: np.ndarray, bands: int, least: float, imputed: bool = Fals
     if law[k] > max(SURELY) * least:
         return Unseen(0.0, HARDLY)
     sure = k >= WEAKEST and law[k] <= SURELY[int(even)] * least
-    sure = sure and (not imputed or (even and k >= 2 * WEAKEST))
-    return Unseen(float(law[k:].sum()), SURE if sure else MAYBE, k)
+    if imputed and not (sure and even and k >= 2 * WEAKEST):
+        return Unseen(0.0, HARDLY)
+    return Unseen(float(law[k:].sum()), SURE if sure else MAYBE)
 
 
 class Faint(NamedTuple):

@@ -210,7 +210,7 @@ def _tile_edge(n: int, bands: int, shape: tuple[int, int, int]) -> float:
 
 
 def strengths(
-    basis: np.ndarray, total: np.ndarray, count: float, imputed: bool = False, colour: float = 1.0
+    basis: np.ndarray, total: np.ndarray, count: float, imputed: bool = False
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, Unseen]:
     r"""Return B with its axes by falling strength, g_i / λ_i, the noise of each, faint signal.
 
@@ -234,7 +234,7 @@ def strengths(
     carried = np.where(above, values / pixels - x2 * cos2 - 1, 2 * beta)
     noise = 1 + np.clip(carried, 0, 0.2) / np.where(above, 1 + x2, 1.0)
     power = np.where(above, x2, np.maximum(excess, LEAST))
-    rest = unseen(x2[above], len(total), math.sqrt(colour * beta), imputed)
+    rest = unseen(x2[above], len(total), math.sqrt(beta), imputed)
     return basis, gain / (power * pixels), noise, rest
 
 

@@ -199,7 +199,7 @@ def survey(
         powers = noise_power(block, shape, basis, sizes, run)
     if np.any(powers[0] != 1):
         basis = _above(block, shape, total, count, powers[0], run, missing)
-    basis, strength, noise, rest = strengths(basis, total, count, missing, colour(powers[0]))
+    basis, strength, noise, rest = strengths(basis, total, count, missing)
     if missing:
         seen = np.sum((filling.T @ basis) ** 2, axis=0)
         noise = noise * (1 + (1 / max(share, 0.5) - 1) * seen)

@@ -211,7 +211,7 @@ def apart(estimate: np.ndarray) -> Apart:
     and they are much closer to that: it made the directions it is on, and they hold its own noise.
     """
     rows, cols = estimate.shape[:2]
-    if min(rows, cols) < 3:
+    if min(rows, cols) < 2:
         return Apart(*np.zeros((2, rows, cols), dtype=bool))
     padded = np.pad(estimate.astype(np.float32), ((1, 1), (1, 1), (0, 0)), mode="reflect")
     shifts = [(1 + i, 1 + j) for i in (-1, 0, 1) for j in (-1, 0, 1) if i or j]
