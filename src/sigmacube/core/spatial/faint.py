@@ -139,10 +139,11 @@ def faint_signal(patches: list[np.ndarray], basis: np.ndarray) -> Faint:
     frequency, what its own coefficients have there.
     """
     bands, k = basis.shape
+    patches = [y for y in patches if min(y.shape[:2]) > 1]
+    if bands == k or not patches:
+        return Faint(0.0, 0.0, 0.0)
     spectra = [_spectrum(y, basis) for y in patches]
     pixels = sum(float(part.number.sum()) for part in spectra)
-    if bands == k or not pixels:
-        return Faint(0.0, 0.0, 0.0)
     count, inside = (np.sum([getattr(p, n) for p in spectra], axis=0) for n in ("number", "inside"))
     outside = np.sum([part.outside for part in spectra], axis=0)
     taken = (bands - k) * (inside / np.maximum(inside.sum(axis=0), 1e-300)).sum(axis=1)
@@ -192,7 +193,7 @@ def _spectrum(y: np.ndarray, basis: np.ndarray) -> _Spectrum:
     alike = (down[:, None] + across[None]) / 2  # cosines of white noise have mean zero
     return _Spectrum(
         member.sum(axis=1),
-        member @ inside.reshape(len(ring), -1).astype(np.float64),
+        member @ inside.reshape(len(ring), basis.shape[1]).astype(np.float64),
         member @ outside.ravel().astype(np.float64),
-        float(np.mean(alike * outside) / max(float(outside.mean()), 1e-12)),
+        float(np.sum(alike * outside) / max(float(outside.sum()), 1e-12)),
     )
