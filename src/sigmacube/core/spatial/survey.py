@@ -254,7 +254,9 @@ def _measured(
         localised, there = _localised(gappy, boxes, model, smooth, run)
         shared = faint_signal([block(*box.slices)[0] for box in boxes], model.basis)
         bands, k = model.basis.shape
-        faint = rest.less(smooth).given(shared.signal - lost, math.hypot(shared.error, error))
+        faint = rest.less(smooth).given(
+            shared.signal - max(lost, 0), math.hypot(shared.error, error)
+        )
         faint /= max(share, 0.5) ** 2 * max(bands - k, 1)
         model = replace(model, faint=faint, localised=localised)
         claim = np.mean([np.mean(t.smoothed.estimate**2 @ strength) for t in trials])
