@@ -60,7 +60,7 @@ class Unseen(NamedTuple):
         Examples
         --------
         >>> [round(Unseen(2.0, MAYBE).given(found, 0.2), 2) for found in (0.0, 0.4, 2.0)]
-        [0.01, 0.15, 1.98]
+        [0.0, 0.06, 1.98]
         >>> round(Unseen(2.0, SURE).given(1.0, 0.2), 2)
         1.49
         >>> round(Unseen(0.0, HARDLY).given(0.4, 0.2), 2)
