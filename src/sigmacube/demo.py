@@ -185,9 +185,9 @@ def _picture(truth: Cube, noisy: Cube, result: DenoisedCube, found: DemoResult) 
     with plots.style():
         figure = Figure(figsize=(11.6, 5.78))
         # Set by hand: six boxes of one size, though only two of them have colourbars.
-        boxes = {"left": 0.055, "right": 0.915, "bottom": 0.095, "top": 0.945}
+        boxes = {"left": 0.068, "right": 0.915, "bottom": 0.095, "top": 0.945}
         (before, after, sigma), (spectrum, calibration, error) = figure.subplots(
-            2, 3, gridspec_kw=boxes | {"wspace": 0.23, "hspace": 0.27}
+            2, 3, gridspec_kw=boxes | {"wspace": 0.25, "hspace": 0.27}
         )
         shown = [truth.nearest_band(nm) for nm in plots.COLOR_INFRARED]
         limits = plots.stretch_limits(truth.values[:, :, shown])
