@@ -467,9 +467,15 @@ def fresh(rows: Mapping[str, Mapping[str, Any]]) -> list[list[str]]:
         for row in rows.values() for at_95, at_50 in row["by_draw"]
     ]  # fmt: skip
     on_average = [is_right(row) for row in rows.values()]
+    by_chance = np.repeat(on_average, [len(row["by_draw"]) for row in rows.values()])
+    chance = np.mean(by_chance & ~np.array(draws))
     return [
-        [f"single draws ({len(draws)})", f"{100 * np.mean(draws):.1f} %"],
-        [f"cases ({len(rows)}), averaged over their draws", f"{100 * np.mean(on_average):.1f} %"],
+        [f"single draws ({len(draws)}) that are right", f"{100 * np.mean(draws):.1f} %"],
+        [
+            f"cases ({len(rows)}), right on average over their draws",
+            f"{100 * np.mean(on_average):.1f} %",
+        ],
+        ["draws wrong by chance: of cases that are right on average", f"{100 * chance:.1f} %"],
     ]
 
 
@@ -521,7 +527,7 @@ def write_page(page: Path, figures: Mapping[str, Any]) -> None:
         "confusion": markdown(["intervals are", "trusted", "not trusted"], table),
         "regimes": markdown(head, by_regime(rows)),
         "wrong": markdown(["case", "50 % covers", "95 % covers", "verdict"], wrong_cases(rows)),
-        "fresh": markdown(["fresh draws", "right"], fresh(figures.get("draws", {}))),
+        "fresh": markdown(["fresh draws", "share"], fresh(figures.get("draws", {}))),
         "biased": markdown(
             ["case", "50 % covers", "95 % covers", "single draws"],
             biased_cases(figures.get("draws", {})),

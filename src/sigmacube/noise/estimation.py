@@ -27,8 +27,8 @@ from sigmacube.noise.level import noise_share, scene_correlation
 from sigmacube.noise.regression import regression_noise
 from sigmacube.noise.residual import fewer_components, residual_noise
 from sigmacube.noise.sample import NoiseSample
-from sigmacube.noise.shared import gains, shared_noise
-from sigmacube.noise.signal_noise import SignalNoise
+from sigmacube.noise.shared import shared_noise, small_gains
+from sigmacube.noise.signal_noise import SignalNoise, value_of
 
 __all__ = ["NoiseEstimate", "estimate_noise", "fit_noise"]
 
@@ -85,7 +85,7 @@ class NoiseEstimate(Card):
     @property
     def value(self) -> np.ndarray:
         """Noise at the scene's mean spectrum: (bands,) stds or (bands, bands) covariance."""
-        return _value(self.model)
+        return value_of(self.model)
 
     @property
     def std(self) -> np.ndarray:
@@ -275,11 +275,7 @@ def _default(
 
 
 def _std(model: np.ndarray | SignalNoise) -> np.ndarray:
-    return np.sqrt(np.diag(v)) if (v := _value(model)).ndim == 2 else v
-
-
-def _value(model: np.ndarray | SignalNoise) -> np.ndarray:
-    return model.value if isinstance(model, SignalNoise) else model
+    return np.sqrt(np.diag(v)) if (v := value_of(model)).ndim == 2 else v
 
 
 def _with_tails(part: NoiseEstimate, tails: np.ndarray) -> NoiseEstimate:
@@ -309,7 +305,7 @@ def _by_scene(
 
     Noise that almost all bands share lies inside, and what is left tells nothing of its level.
     """
-    if _value(model).ndim == 2:
+    if value_of(model).ndim == 2:
         bands = scene_correlation(sample, model)
         if bands is not None:
             found = found._replace(bands=found.bands._replace(by_lag=bands.by_lag))
@@ -362,7 +358,7 @@ def _with_shared(part: NoiseEstimate, sample: NoiseSample, run: ParallelMap) -> 
     known = Noise.create(part.value, sample.n_bands)
     shared, doubtful = shared_noise(sample, known, run)
     if shared is None and not isinstance(part.model, SignalNoise):
-        shared = gains(sample, known)
+        shared = small_gains(sample, known)
     if shared is None:
         return replace(part, shared_doubtful=doubtful)
     total = known.factor @ known.factor.T + shared

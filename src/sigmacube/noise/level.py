@@ -1,4 +1,4 @@
-"""What the scene as a whole tells of the noise: its level, and its correlation between bands.
+"""What windows tell of the noise together: its level, and its correlation between bands.
 
 A window shows less of the signal than the scene does, and what windows leave holds what they did
 not see: on textured scenes the noise that is estimated from it is 2–7 % too high. All windows
@@ -19,7 +19,7 @@ from sigmacube.core.spatial.subspace import principal
 from sigmacube.core.whitening import Noise
 from sigmacube.noise.band_correlation import BandCorrelation, correlation_matrix, fit_correlation
 from sigmacube.noise.sample import NoiseSample
-from sigmacube.noise.signal_noise import SignalNoise
+from sigmacube.noise.signal_noise import SignalNoise, value_of
 
 __all__ = ["noise_share", "scene_correlation"]
 
@@ -38,7 +38,7 @@ def noise_share(sample: NoiseSample, model: np.ndarray | SignalNoise) -> float:
     Parameters
     ----------
     sample
-        Windows of the scene, without gaps.
+        Windows of the scene; those without gaps count.
     model
         Noise of its bands as known so far.
 
@@ -95,10 +95,10 @@ class _Outside(NamedTuple):
         bands, k = basis.shape
         if k > MOST * bands:
             return None
-        values = np.linalg.eigvalsh(total)[: bands - k] / pixels
-        along = np.einsum("pk,pq,qk->k", basis, total, basis) / pixels
-        uneven = float(np.var(values) / np.mean(values) ** 2) - (bands - k) / pixels
-        return cls(pixels, basis, along, float(values.sum()), uneven)
+        values = np.linalg.eigvalsh(total) / pixels
+        left, along = values[: bands - k], values[bands - k :]
+        uneven = float(np.var(left) / np.mean(left) ** 2) - (bands - k) / pixels
+        return cls(pixels, basis, along, float(left.sum()), uneven)
 
 
 def scene_correlation(
@@ -114,7 +114,7 @@ def scene_correlation(
     sample, model
         As for `noise_share`; the model is correlated between bands.
     """
-    known = Noise.create(_value(model), sample.n_bands)
+    known = Noise.create(value_of(model), sample.n_bands)
     outside = _Outside.of(patches := _whitened(sample, model))
     if outside is None:
         return None
@@ -133,14 +133,10 @@ def scene_correlation(
     return found if again.uneven < min(max(outside.uneven, EVEN), UNEVEN) else None
 
 
-def _value(model: np.ndarray | SignalNoise) -> np.ndarray:
-    return model.value if isinstance(model, SignalNoise) else model
-
-
 def _whitened(sample: NoiseSample, model: np.ndarray | SignalNoise) -> list[np.ndarray]:
     """Return the windows without gaps in units of the noise."""
-    known, patches = Noise.create(_value(model), sample.n_bands), []
-    every = sample.apart or [(slice(None), slice(None))] * len(sample.blocks)
+    known, patches = Noise.create(value_of(model), sample.n_bands), []
+    every = sample.own or [(slice(None), slice(None))] * len(sample.blocks)
     for block, valid, part in zip(sample.blocks, sample.valid, every, strict=True):
         if valid.all():
             block = block[part]

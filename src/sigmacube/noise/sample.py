@@ -41,7 +41,7 @@ class NoiseSample:
     raw: list[np.ndarray] | None = None
     """(rows, cols, bands) values as they were measured, NaN where there are none; None where
     ``blocks`` holds them all."""
-    apart: list[tuple[slice, slice]] | None = None
+    own: list[tuple[slice, slice]] | None = None
     """Rows and columns of every window that no window before it has; None where none overlap."""
 
     @classmethod
@@ -107,23 +107,23 @@ class NoiseSample:
         if kept is not None:
             valid = valid & (np.count_nonzero(kept, axis=2) >= max(1, LEAST_KEPT * len(bands)))
         places = _places(valid)
-        alone = apart(places)
+        own = own_parts(places)
         masks = [valid[place] for place in places]
         parts = [of_bands(values[place], bands) for place in places]
         blocks = [part.astype(np.float64, order="C", copy=False) for part in parts]
         if kept is None and not impulses and all(mask.all() for mask in masks):
-            return cls(blocks, masks, bands, apart=alone)
+            return cls(blocks, masks, bands, own=own)
         there = [
             np.broadcast_to(m[..., None], b.shape) if kept is None else kept[place] & m[..., None]
             for place, m, b in zip(places, masks, blocks, strict=True)
         ]
         blocks = [np.where(t, b, 0.0) for t, b in zip(there, blocks, strict=True)]
         if kept is None and not impulses:
-            return cls(blocks, masks, bands, apart=alone)
+            return cls(blocks, masks, bands, own=own)
         raw = [np.where(t, b, np.nan) for t, b in zip(there, blocks, strict=True)]
         if impulses:
             raw, there = _without_impulses(raw, there, bounds)
-        return cls(filled(blocks, masks, there), masks, bands, there, raw, alone)
+        return cls(filled(blocks, masks, there), masks, bands, there, raw, own)
 
     @property
     def n_bands(self) -> int:
@@ -174,12 +174,12 @@ def precision(parts: list[np.ndarray], std: np.ndarray | float = 1.0) -> type[np
     return np.float32 if largest < SINGLE else np.float64
 
 
-def apart(places: list[tuple[slice, ...]]) -> list[tuple[slice, slice]]:
+def own_parts(places: list[tuple[slice, ...]]) -> list[tuple[slice, slice]]:
     """Return the rows and columns of every window, from its own corner, that no earlier one has.
 
     Examples
     --------
-    >>> apart([(slice(0, 20), slice(0, 20)), (slice(0, 20), slice(8, 28))])
+    >>> own_parts([(slice(0, 20), slice(0, 20)), (slice(0, 20), slice(8, 28))])
     [(slice(0, None, None), slice(0, None, None)), (slice(0, None, None), slice(12, None, None))]
     """
     found = []

@@ -35,7 +35,7 @@ from sigmacube.noise.differences import calm_differences
 from sigmacube.noise.sample import NoiseSample
 from sigmacube.noise.scales import smooth_directions
 
-__all__ = ["SharedNoise", "gain_left", "gains", "shared_noise"]
+__all__ = ["SharedNoise", "gain_left", "shared_noise", "small_gains"]
 
 # Outside the signal: by how many standard errors, and how much, the variance along u_O must exceed
 # that of the noise; the share of u that must be there. Where other directions stand out a little
@@ -155,7 +155,7 @@ def gain_left(sample: NoiseSample, noise: Noise) -> float:
     return left / sample.n_bands
 
 
-def gains(sample: NoiseSample, noise: Noise) -> np.ndarray | None:
+def small_gains(sample: NoiseSample, noise: Noise) -> np.ndarray | None:
     """Return the covariance (bands, bands) of gains that are too small for `shared_noise`.
 
     As noise along the mean product of spectra, as large as `gain_left` has it; None without any.

@@ -22,7 +22,7 @@ import numpy as np
 
 from sigmacube.core.card import Card, spread_of
 
-__all__ = ["SignalNoise"]
+__all__ = ["SignalNoise", "value_of"]
 
 # No pixel's noise variance is taken below or above the reference by more than this factor: the
 # line is fitted to the scene's own range and must not be followed far outside it.
@@ -180,3 +180,8 @@ class SignalNoise(Card):
                 "above zero."
             )
         return variance
+
+
+def value_of(model: np.ndarray | SignalNoise) -> np.ndarray:
+    """Return a model's standard deviations or covariance at the mean spectrum."""
+    return model.value if isinstance(model, SignalNoise) else model

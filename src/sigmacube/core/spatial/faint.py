@@ -54,8 +54,8 @@ class Unseen(NamedTuple):
         """Return what there is by what was found of it, with its standard error.
 
         Either there is none, or the law says how much to expect and what was found how much it is.
-        Where the law is sure both count the same: likeness, which what was found depends on, is
-        known no better.
+        Where the law is sure both count the same: the spectrum that signal was found by is known
+        no better.
 
         Examples
         --------

@@ -25,7 +25,7 @@ from sigmacube.core.spatial.smoothing import (
 )
 from sigmacube.core.spatial.views import View, shares
 
-__all__ = ["FILLINGS", "HALO", "band_growth", "filled", "filled_near", "filled_power", "own_growth",
+__all__ = ["FILLINGS", "HALO", "band_growth", "filled_near", "filled_power", "own_growth",
            "filling_boxes", "hidden_lines", "imputed", "less_seen"]  # fmt: skip
 
 # Sides of the surroundings that a first guess is taken from, the smallest first.
@@ -107,19 +107,6 @@ def filling_boxes(plan: Plan, need: Box, rounds: int = FILLINGS) -> list[Box]:
     return boxes
 
 
-def filled(
-    seen: np.ndarray,
-    holes: Holes,
-    power: np.ndarray,
-    outer: Box,
-    boxes: list[Box],
-    plan: Plan,
-    run: Run,
-) -> np.ndarray:
-    """Return z (rows, cols, k) on the first box, from BᵀΩy on ``outer`` and power (k,)."""
-    return filled_near(seen, holes, power, outer, boxes, plan, run)[0]
-
-
 def filled_near(
     seen: np.ndarray,
     holes: Holes,
@@ -130,9 +117,10 @@ def filled_near(
     run: Run,
     near: Sequence[Nearby] = (),
 ) -> tuple[np.ndarray, list[Nearby]]:
-    """Return what `filled` does, and the axes of windows by round.
+    """Return z (rows, cols, k) on the first box, and the axes of windows by round.
 
-    ``near`` are those of almost the same data. From the second round on data change so little that
+    From BᵀΩy on ``outer`` and the power (k,) along each direction. ``near`` are those of
+    almost the same data. From the second round on data change so little that
     the axes of the round before do as well.
     """
     z, axes = np.ascontiguousarray(start(seen, holes, power)[boxes[-1].within(outer)]), list(near)
@@ -260,6 +248,6 @@ def hidden_lines(z: np.ndarray, plan: Plan, run: Run) -> tuple[Smoothed, np.ndar
     all_of_it = Many(np.arange(number), np.broadcast_to(np.eye(k), (number, k, k)))
     box = Box(0, rows, 0, cols)
     holes = Holes(where, [all_of_it], share)
-    data = filled(np.where(where[..., None], 0.0, z), holes, np.ones(k), box,
+    data, _ = filled_near(np.where(where[..., None], 0.0, z), holes, np.ones(k), box,
                   filling_boxes(plan, box), plan, run)  # fmt: skip
     return second_round(data, box, box, plan, run), share, where

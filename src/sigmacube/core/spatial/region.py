@@ -223,7 +223,7 @@ def _shares(
     residual: np.ndarray,
     data: _Data,
     kept: np.ndarray | None,
-    apart_: Apart,
+    standing: Apart,
     run: Run,
 ) -> tuple[GivenBack, np.ndarray, np.ndarray, np.ndarray]:
     """Return shares of the residual inside and outside B to give back, and who is listed.
@@ -238,12 +238,12 @@ def _shares(
     power, lost = filled_power(seen), seen < 0.2
     freedom = np.maximum(k * power - claim, 0.5), np.maximum(leading * power - along, 0.5)
     residual = np.where(lost[..., None], 0, residual)
-    found = given_inside(residual, freedom, leading, model.residual_scale[:2], apart_.out)
+    found = given_inside(residual, freedom, leading, model.residual_scale[:2], standing.out)
     f_out, odd = np.zeros(core.shape), found.listed
     if bands > k:
         square = np.where(lost, 0, data.outside[core.within(data.box)] * ((bands - k) * seen))
         free = np.maximum((bands - k) * seen, 0.5)
-        f_out, also = given_back(square, free, model.residual_scale[2], apart_.out)
+        f_out, also = given_back(square, free, model.residual_scale[2], standing.out)
         f_out = f_out * np.maximum(1 - free / np.maximum(square, 1e-12), 0)
         odd = odd | also
     return found, f_out, along / np.maximum(claim, 1e-12), odd
