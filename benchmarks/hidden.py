@@ -45,7 +45,7 @@ def with_holes(cube: np.ndarray) -> float:
 
 def check_scene(name: str, data: Path) -> dict[str, Any]:
     """Return coverage both ways, and the verdict."""
-    cube = np.asarray(SCENES[name](data), dtype=np.float64)
+    cube = np.asarray(SCENES[name](data, False), dtype=np.float64)
     cube = cube[..., np.ptp(cube, axis=(0, 1)) > 0]
     check = sc.holdout(cube, share=SHARE, workers=1)
     return {

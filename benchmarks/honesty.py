@@ -1,6 +1,6 @@
 """Is σ right, and does the verdict know when it is not? Scenes and regimes with a known truth.
 
-Usage: python benchmarks/honesty.py [--only PART ...] [--again] [--prior NAME]
+Usage: python benchmarks/honesty.py [--only PART ...] [--again] [--prior NAME] [--whole]
                                     [--draws N] [--data FOLDER] [--json FILE] [--page FILE]
 
 Every case is a noise-free scene of a fixed list, observed through one kind of noise. It is
@@ -16,6 +16,10 @@ the kept one is of the last state before). Bands of all scenes are scaled to [0,
 Every case is one draw of noise, and small scenes have few independent errors: coverage scatters.
 `--draws N` observes each N times more, with seeds that no constant was chosen on, and says how many
 cases are right on average: what is left of chance is not counted against σ or for it.
+
+`--whole` takes the same scenes and regimes with all of their pixels instead of 64 × 60: 145 × 145 of
+the simulated scene, 128 × 120 of made ones, real crops as they are. Their draws have seeds of their
+own. This second list was written before any of its cases was run.
 
 Cases found in the JSON file are not run again, so that a run that was stopped goes on.
 """
@@ -43,6 +47,7 @@ from sigmacube.check.calibration import calibrated
 HERE = Path(__file__).parent
 DATA = HERE.parents[1] / "shared" / "data"
 KEPT = HERE / "results" / "honesty.json"
+KEPT_WHOLE = HERE / "results" / "honesty_whole.json"
 NOISE = HERE / "results" / "honesty_noise.npz"
 PAGE = HERE.parent / "docs" / "honesty.md"
 # What counts as right, and the goals, as shares of all cases.
@@ -50,8 +55,10 @@ RIGHT_95, RIGHT_50 = (0.93, 0.97), (0.45, 0.56)
 GOALS = {"right": (">=", 0.85), "trusted though wrong": ("<=", 0.03), "false alarms": ("<=", 0.12)}
 # Noise of made scenes, whose bands lie in [0, 1], unless the regime says otherwise.
 BASE = 0.03
-# Seeds of fresh draws begin with it.
-FRESH = 1009
+# Seeds of fresh draws and of whole scenes begin with these.
+FRESH, WHOLE = 1009, 2003
+# Pixels of scenes, and of made ones that are whole.
+SMALL, LARGE = (64, 60), (128, 120)
 # What impulses need; noise stays unknown.
 ROBUST = {"solver": "robust"}
 PRIORS = {"spatial": "spatial", "none": None}
@@ -278,20 +285,24 @@ REAL: Mapping[str, tuple[Regime, dict[str, Any]]] = {
 # ---------------------------------------------------------------------------- scenes
 
 
-def simulated(data: Path) -> np.ndarray:
+Load = Callable[[Path, bool], np.ndarray]
+
+
+def simulated(data: Path, whole: bool) -> np.ndarray:
     from scipy.io import loadmat
 
-    return loadmat(data / "scenes" / "simu_indian.mat")["simu_indian"][40:104, 30:90, ::3]
+    values = loadmat(data / "scenes" / "simu_indian.mat")["simu_indian"][..., ::3]
+    return values if whole else values[40:104, 30:90]
 
 
-def made(make: Callable[..., Any]) -> Callable[[Path], np.ndarray]:
-    return lambda data: make((64, 60, 75), rng=5)
+def made(make: Callable[..., Any]) -> Load:
+    return lambda data, whole: make((*(LARGE if whole else SMALL), 75), rng=5)
 
 
-def crop(file: str, name: str, every: int) -> Callable[[Path], np.ndarray]:
-    """64 × 60 pixels at most of a file, and some of its bands."""
+def crop(file: str, name: str, every: int) -> Load:
+    """64 × 60 pixels at most of a file, or all, and some of its bands."""
 
-    def load(data: Path) -> np.ndarray:
+    def load(data: Path, whole: bool) -> np.ndarray:
         path = data / "scenes" / file
         if path.suffix == ".mat":
             from scipy.io import loadmat
@@ -299,12 +310,13 @@ def crop(file: str, name: str, every: int) -> Callable[[Path], np.ndarray]:
             values = loadmat(path)[name]
         else:
             values = np.load(path)[name]
-        return np.asarray(values[:64, :60, ::every], dtype=np.float64)
+        values = np.asarray(values[..., ::every], dtype=np.float64)
+        return values if whole else values[: SMALL[0], : SMALL[1]]
 
     return load
 
 
-def enmap(data: Path) -> np.ndarray:
+def enmap(data: Path, whole: bool) -> np.ndarray:
     def tile(row: int, col: int) -> np.ndarray:
         path = data / "formats" / "enmap" / f"enmap_potsdam_tile_{row}_{col}.tif"
         return np.asarray(sc.read(path).values, dtype=np.float64)
@@ -315,7 +327,7 @@ def enmap(data: Path) -> np.ndarray:
     ]
 
 
-SCENES: Mapping[str, Callable[[Path], np.ndarray]] = {
+SCENES: Mapping[str, Load] = {
     "simulated": simulated,
     "sharp": made(synthetic.rare_materials),
     "smooth": made(synthetic.smooth_fields),
@@ -342,9 +354,9 @@ def noise_of(scene: str) -> sc.SignalNoise:
 
 
 @cache
-def truth_of(scene: str, data: Path) -> tuple[np.ndarray, np.ndarray]:
+def truth_of(scene: str, data: Path, whole: bool = False) -> tuple[np.ndarray, np.ndarray]:
     """Return a noise-free scene with bands in [0, 1] and the unit of its noise (band,)."""
-    values = np.asarray(SCENES[scene](data), dtype=np.float64)
+    values = np.asarray(SCENES[scene](data, whole), dtype=np.float64)
     values = values[..., np.ptp(values, axis=(0, 1)) > 0]
     low, high = values.min(axis=(0, 1)), values.max(axis=(0, 1))
     values = (values - low) / (high - low)
@@ -368,11 +380,14 @@ def is_right(row: Mapping[str, Any]) -> bool:
     return RIGHT_95[0] <= at_95 <= RIGHT_95[1] and RIGHT_50[0] <= at_50 <= RIGHT_50[1]
 
 
-def run_case(scene: str, regime: str, data: Path, **more: Any) -> dict[str, Any]:
+def run_case(
+    scene: str, regime: str, data: Path, whole: bool = False, **more: Any
+) -> dict[str, Any]:
     """Denoise a case, compare with its truth, and ask for the verdict."""
-    truth, std = truth_of(scene, data)
+    truth, std = truth_of(scene, data, whole)
     observe, options = (MADE if scene in MADE_SCENES else REAL)[regime]
-    noisy = observe(truth, std, np.random.default_rng(CASES.index((scene, regime))))
+    seed = CASES.index((scene, regime))
+    noisy = observe(truth, std, np.random.default_rng([WHOLE, seed] if whole else seed))
     began = time.process_time()
     try:
         result = sc.denoise(noisy, workers=1, **options, **more)
@@ -549,25 +564,27 @@ def main() -> None:
     parser.add_argument("--draws", type=int, default=0, help="Fresh draws of every case.")
     parser.add_argument("--data", type=Path, default=DATA)
     parser.add_argument("--prior", choices=("default", *PRIORS), default="default")
-    parser.add_argument("--json", type=Path, default=KEPT)
+    parser.add_argument("--whole", action="store_true", help="All pixels of the scenes.")
+    parser.add_argument("--json", type=Path, help="Where results are kept.")
     parser.add_argument("--page", type=Path, help="Page of the documentation to renew.")
     options = parser.parse_args()
     prior = {} if options.prior == "default" else {"prior": PRIORS[options.prior]}
     warnings.simplefilter("ignore")
-    figures = json.loads(options.json.read_text()) if options.json.exists() else {}
+    json_file = options.json or (KEPT_WHOLE if options.whole else KEPT)
+    figures = json.loads(json_file.read_text()) if json_file.exists() else {}
     kept, draws = figures.get("cases", {}), figures.get("draws", {})
     for scene, regime in CASES:
         name = f"{scene} | {regime}"
         if not any(part in name for part in options.only):
             continue
         if options.again or name not in kept:
-            kept[name] = run_case(scene, regime, options.data, **prior)
+            kept[name] = run_case(scene, regime, options.data, options.whole, **prior)
             print_case(name, kept[name])
         if options.draws and (options.again or name not in draws):
             draws[name] = run_draws(scene, regime, options.data, options.draws)
             print(f"{name:<36} {draws[name]['covered_50']:.3f} {draws[name]['covered_95']:.3f} "
                   f"over {options.draws} draws", flush=True)  # fmt: skip
-        _keep(options.json, {"cases": kept, "draws": draws})
+        _keep(json_file, {"cases": kept, "draws": draws})
     chosen = {k: row for k, row in kept.items() if any(part in k for part in options.only)}
     print(*(f"{k}: {n}" for k, n in confusion(chosen).items()), sep="\n")
     print(*("  ".join(line) for line in summary(chosen)), sep="\n")
