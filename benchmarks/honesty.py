@@ -17,8 +17,8 @@ Every case is one draw of noise, and small scenes have few independent errors: c
 `--draws N` observes each N times more, with seeds that no constant was chosen on, and says how many
 cases are right on average: what is left of chance is not counted against σ or for it.
 
-`--whole` takes the same scenes and regimes with all of their pixels instead of 64 × 60: 145 × 145 of
-the simulated scene, 128 × 120 of made ones, real crops as they are. Their draws have seeds of their
+`--whole` takes the same scenes and regimes with all of their pixels instead of 64 × 60: 145 × 145
+of the simulated scene, 128 × 120 of made ones, real crops as they are. Draws have seeds of their
 own. This second list was written before any of its cases was run.
 
 Cases found in the JSON file are not run again, so that a run that was stopped goes on.
