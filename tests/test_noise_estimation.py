@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from scipy.ndimage import gaussian_filter1d
+from scipy.ndimage import correlate1d, gaussian_filter1d
 from scipy.special import ndtri
 
 import sigmacube as sc
@@ -539,6 +539,40 @@ def test_signal_of_a_beach_is_no_shared_noise(data_dir: Path) -> None:
     assert fit_noise(noisy).shared == 0
     noisy += std * rng.normal(size=(*clean.shape[:2], 1))
     assert fit_noise(noisy).shared == pytest.approx(1, abs=0.1)
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("share", [0.96, 1.0, 1.04])
+@pytest.mark.parametrize("alike", [0.0, 0.35])
+def test_level_of_the_whole_scene_goes_up_and_down(share: float, alike: float) -> None:
+    """300 000 values tell a variance to .3 %, correlated in space to .5 %."""
+    fields = sc.synthetic.smooth_fields((80, 76, 50), rng=5)
+    noise = np.random.default_rng(2).normal(size=fields.shape)
+    side = np.array([alike / 1.7, 1, alike / 1.7]) / np.sqrt(1 + 2 * (alike / 1.7) ** 2)
+    noise = correlate1d(correlate1d(noise, side, axis=0), side, axis=1)
+    every = np.ones(fields.shape[:2], dtype=bool)
+    sample = NoiseSample.create(fields + STD * noise, np.arange(50), every)
+    found = noise_share(sample, np.full(50, STD / np.sqrt(share)))
+    assert found == pytest.approx(share * np.mean(noise**2), rel=0.012)
+
+
+@pytest.mark.statistical
+def test_faint_signal_is_no_noise_at_any_frequency() -> None:
+    """Signal in many directions; most of it where rows or columns are even."""
+    rng = np.random.default_rng(7)
+    power = 1 / (0.03 + np.hypot(*np.meshgrid(np.fft.fftfreq(80), np.fft.fftfreq(80)))) ** 1.5
+    fields = np.fft.ifft2(
+        np.fft.fft2(rng.standard_normal((60, 80, 80))) * power, axes=(1, 2)
+    ).real.transpose(1, 2, 0)
+    fields *= (12 * np.arange(1, 61) ** -1.3) / fields.std(axis=(0, 1))
+    turn = np.linalg.qr(rng.standard_normal((60, 60)))[0]
+    noisy = (fields + rng.standard_normal(fields.shape)) @ turn
+    sample = NoiseSample.create(noisy, np.arange(60), np.ones((80, 80), dtype=bool))
+    share = noise_share(sample, np.full(60, np.sqrt(1.05)))
+    assert 1.05 * share == pytest.approx(1, abs=0.008)
+    # Control: what is left outside of the directions that are seen is noise and more.
+    left = np.linalg.eigvalsh(np.cov(sample.spectra.T))[:46]
+    assert left.mean() > 1.012
 
 
 @pytest.mark.parametrize("shape", [(24, 24, 120), (28, 45, 40), (4, 2, 124), (60, 50, 40)])

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sigmacube.core.spatial.faint import faint_signal
+from sigmacube.core.spatial.faint import HARDLY, faint_signal, unseen
 from sigmacube.core.spatial.noise_in_space import FAINT
 from sigmacube.core.spatial.subspace import principal
 from sigmacube.core.whitening import Noise
@@ -23,8 +23,8 @@ from sigmacube.noise.signal_noise import SignalNoise, value_of
 
 __all__ = ["noise_share", "scene_correlation"]
 
-# Standard errors that signal must exceed, and the least share that is noise.
-SURELY, LOWEST = 2.0, 0.7
+# Bounds of the share; how much further the noise edge may lie than neighbours' correlation says.
+LOWEST, HIGHEST, SAFE = 0.7, 1.1, 1.2
 # Pixels per band that are needed, and the share of directions above the edge at most.
 FEWEST, MOST = 4, 0.75
 # Relative variance over directions of what is left: that which a wrong correlation leaves, and less
@@ -55,18 +55,39 @@ def noise_share(sample: NoiseSample, model: np.ndarray | SignalNoise) -> float:
     ...     std = np.sqrt(1 + strength**2 * np.r_[0, np.ones(49)])
     ...     print(round(noise_share(NoiseSample.create(cube, np.arange(50), every), std), 2))
     1.0
-    0.96
+    0.94
     """
     patches = _whitened(sample, model)
     outside = _Outside.of(patches)
     if outside is None or outside.uneven > UNEVEN:
         return 1.0
     bands, k = outside.basis.shape
-    beta = (bands - k) / outside.pixels
-    expected = bands - k - _taken(outside.along, beta)
-    missing = 1 - (outside.left - _faint(patches, outside.basis)) / expected
-    least = SURELY * math.sqrt(2 / (outside.pixels * (bands - k)))
-    return max(1 - missing + least**2 / missing, LOWEST) if missing > least else 1.0
+    expected = bands - k - _taken(outside.along, (bands - k) / outside.pixels)
+    found = faint_signal(patches, outside.basis)
+    if found.alike > FAINT:
+        return _coloured_share(patches, found.alike)
+    # Both at the same frequencies: along the axes, where there is no room for a spectrum, lies
+    # more signal than elsewhere.
+    faint = found.signal - found.error**2 / max(found.signal, found.error)
+    return float(np.clip((found.power - max(faint, 0.0)) / expected, LOWEST, HIGHEST))
+
+
+def _coloured_share(patches: list[np.ndarray], alike: float) -> float:
+    """Return the share where the noise of neighbouring pixels is correlated, as if of these alone.
+
+    Its spectrum is no longer told from that of signal. Where the strengths of directions end above
+    the noise there is none; elsewhere the level is not raised.
+    """
+    near, colour = (1 + 2 * alike) ** 2, SAFE * (1 + 2 * alike**2) ** 2
+    outside = _Outside.of(patches, colour)
+    if outside is None:
+        return 1.0
+    bands, k = outside.basis.shape
+    beta = colour * bands / outside.pixels
+    seen = np.sort(outside.along[outside.along - 1 - beta > 2 * math.sqrt(beta)])[::-1]
+    more = unseen(_strengths(seen, beta), bands, math.sqrt(beta)).chance > HARDLY
+    expected = bands - k - near * _taken(outside.along, (bands - k) / outside.pixels)
+    return float(np.clip(outside.left / expected, LOWEST, 1.0 if more else HIGHEST))
 
 
 class _Outside(NamedTuple):
@@ -84,14 +105,17 @@ class _Outside(NamedTuple):
     correlation between bands leaves."""
 
     @classmethod
-    def of(cls, patches: list[np.ndarray]) -> _Outside | None:
-        """Return it of windows that do not overlap; None where they have too few pixels."""
+    def of(cls, patches: list[np.ndarray], colour: float = 1.0) -> _Outside | None:
+        """Return it of windows that do not overlap; None where they have too few pixels.
+
+        ``colour`` as for `principal`.
+        """
         pixels = sum(patch.shape[0] * patch.shape[1] for patch in patches)
         if not patches or pixels < FEWEST * patches[0].shape[2]:
             return None
         spectra = np.concatenate([patch.reshape(-1, patch.shape[2]) for patch in patches])
         total = spectra.T @ spectra
-        basis = principal(total, pixels)
+        basis = principal(total, pixels, colour)
         bands, k = basis.shape
         if k > MOST * bands:
             return None
@@ -145,20 +169,16 @@ def _whitened(sample: NoiseSample, model: np.ndarray | SignalNoise) -> list[np.n
     return patches
 
 
-def _faint(patches: list[np.ndarray], basis: np.ndarray) -> float:
-    """Return the signal per pixel outside B, unless noise may be correlated in space."""
-    found = faint_signal(patches, basis)
-    least = SURELY * found.error
-    if found.signal <= least or found.alike > FAINT:
-        return 0.0
-    return found.signal - least**2 / found.signal
-
-
 def _taken(along: np.ndarray, beta: float) -> float:
     """Return how much noise, beyond that of a direction each, principal directions take along.
 
     A direction of strength x is observed at x² + 1 + β + β/x², β bands per pixel.
     """
+    strength = np.maximum(_strengths(along, beta), math.sqrt(beta))
+    return float(np.sum(beta + beta / strength))
+
+
+def _strengths(along: np.ndarray, beta: float) -> np.ndarray:
+    """Return the signal along directions by what is observed of it."""
     excess = along - 1 - beta
-    strength = (excess + np.sqrt(np.maximum(excess**2 - 4 * beta, 0))) / 2
-    return float(np.sum(beta + beta / np.maximum(strength, np.sqrt(beta))))
+    return np.asarray((excess + np.sqrt(np.maximum(excess**2 - 4 * beta, 0))) / 2)

@@ -129,6 +129,8 @@ class Faint(NamedTuple):
     """Its standard error."""
     alike: float
     """Correlation of neighbouring pixels of all that lies there, signal or noise."""
+    power: float
+    """All that lies there per pixel, at the frequencies that were looked at."""
 
 
 def faint_signal(patches: list[np.ndarray], basis: np.ndarray) -> Faint:
@@ -141,21 +143,21 @@ def faint_signal(patches: list[np.ndarray], basis: np.ndarray) -> Faint:
     bands, k = basis.shape
     patches = [y for y in patches if min(y.shape[:2]) > 1]
     if bands == k or not patches:
-        return Faint(0.0, 0.0, 0.0)
+        return Faint(0.0, 0.0, 0.0, 0.0)
     spectra = [_spectrum(y, basis) for y in patches]
     pixels = sum(float(part.number.sum()) for part in spectra)
     count, inside = (np.sum([getattr(p, n) for p in spectra], axis=0) for n in ("number", "inside"))
     outside = np.sum([part.outside for part in spectra], axis=0)
     taken = (bands - k) * (inside / np.maximum(inside.sum(axis=0), 1e-300)).sum(axis=1)
     alike = float(np.mean([part.alike for part in spectra]))
-    weight = count / pixels
+    weight, left = count / pixels, float(outside.sum()) / pixels
     shape = _shape(inside / np.maximum(count, 1)[:, None] - 1, weight)
     power = float(weight @ np.square(shape - 1))
     if power == 0:
-        return Faint(0.0, math.sqrt(2 * bands / pixels), alike)
+        return Faint(0.0, math.sqrt(2 * bands / pixels), alike, left)
     found, lost = (float((shape - 1) @ part) / pixels / power for part in (outside, taken))
     error = math.hypot(math.sqrt(2 * (bands - k) / (pixels * power)), UNSURE * lost)
-    return Faint(found + lost, error, alike)
+    return Faint(found + lost, error, alike, left)
 
 
 def _shape(seen: np.ndarray, weight: np.ndarray) -> np.ndarray:
