@@ -30,7 +30,7 @@ from sigmacube.core.rank import (
 from sigmacube.core.whitening import Noise
 from sigmacube.noise.clipping import Bounds, censored
 from sigmacube.noise.sample import NoiseSample, precision
-from sigmacube.noise.signal_noise import SignalNoise
+from sigmacube.noise.signal_noise import LARGEST_FACTOR, SignalNoise
 
 __all__ = ["ResidualNoise", "fewer_components", "residual_noise"]
 
@@ -57,6 +57,8 @@ SMALLEST_SHARE = 0.1
 SMALLEST_OFFSET = 0.02
 # Signal whose variance is less than this share of its square is constant, to single precision.
 CONSTANT = 1e-5
+# Noise whose variance differs less than so much between elements of a window is as good as one.
+ALIKE = 0.1
 # Noise counts as signal-dependent when its standard deviation varies by this much over the scene.
 NOTICEABLE = 0.04
 # Windows that decide whether a correlation between bands is the noise's.
@@ -183,7 +185,7 @@ def residual_noise(
             break
     found = _in_units(model, unit)
     return ResidualNoise(
-        found if _varies(found, sample) else _std(model) * unit,
+        _on_average(found, sample) if _varies(found, sample) else _std(model) * unit,
         tails,
         wild,
         _completed(sample, windows, unit, _std(model)) if guesses and rough else sample,
@@ -343,7 +345,9 @@ class _Step:
         given = in_noise(window.values)
         fitted, axes = self._solved(given, window)
         fit = fitted.scores @ fitted.taken
-        share = self._share(fitted, window)
+        share, spread = self._share(fitted, window), self._spread(fit, scale)
+        if spread is not None:
+            share *= spread
         if window.kept is None:
             square, kept, values = np.square(given - fit), None, window.values
         else:
@@ -354,7 +358,7 @@ class _Step:
             power = 2 * max(1.0, 2 * float(kept.mean()))
             shrunk = fitted.scores * _shrinkage(fitted, given.shape, power).astype(dtype)
             values = self._guessed(window, values, kept, shrunk @ fitted.taken, scale)
-        moments = self._moments(window, square, share, kept, fit, scale)
+        moments = self._moments(window, square, (share, spread), kept, fit, scale)
         kept = window.there if kept is None and self.aside else kept
         return replace(window, values=values, kept=kept, axes=axes), moments
 
@@ -396,6 +400,21 @@ class _Step:
             )
         return _product(freedom[:, None], left[None]).astype(window.values.dtype)
 
+    def _spread(self, fit: np.ndarray, scale: np.ndarray) -> np.ndarray | None:
+        """Return the variance of elements over that of one factor per pixel; None if all are one.
+
+        Where bands of a pixel differ in brightness, what is far out of the one is not of the other.
+        """
+        slope = np.asarray(self.model.gain) / self.noise.std
+        if not np.any(slope * np.ptp(fit, axis=0) > ALIKE):
+            return None
+        beyond = fit * scale.astype(fit.dtype)
+        beyond -= (np.asarray(self.model.reference) / self.noise.std).astype(fit.dtype)
+        beyond *= slope.astype(fit.dtype)
+        beyond += 1
+        beyond /= np.square(scale).astype(fit.dtype)
+        return np.clip(beyond, 1 / LARGEST_FACTOR, LARGEST_FACTOR, out=beyond)
+
     def _judged(
         self, window: _Window, raw: np.ndarray, fit: np.ndarray, scale: np.ndarray,
         share: np.ndarray,
@@ -433,10 +452,11 @@ class _Step:
         return values
 
     def _moments(
-        self, window: _Window, square: np.ndarray, share: np.ndarray, kept: np.ndarray | None,
-        fit: np.ndarray, scale: np.ndarray,
+        self, window: _Window, square: np.ndarray, shares: tuple[np.ndarray, np.ndarray | None],
+        kept: np.ndarray | None, fit: np.ndarray, scale: np.ndarray,
     ) -> _Moments:  # fmt: skip
         """Compare squares with what is expected of them."""
+        share, spread = shares
         tells, there = share > 0, window.there
         seen = there & tells
         wild = np.count_nonzero((square > WILD**2 * share) & seen) / max(int(seen.sum()), 1)
@@ -451,6 +471,8 @@ class _Step:
             tails = np.where(out, square, 0.0).sum(axis=0)
         observed = near.sum(axis=0).astype(np.float64)
         near /= constant * np.where(tells, share, 1)
+        if spread is not None:
+            near *= spread
         beyond = fit * scale.astype(fit.dtype)
         beyond -= (np.asarray(self.model.reference) / self.noise.std).astype(fit.dtype)
         return _Moments(
@@ -538,6 +560,18 @@ def _with_line(
     at_reference = gain * np.maximum(reference, 0) + offset
     share = std**2 / at_reference
     return SignalNoise(gain * share, offset * share, reference, model.correlation)
+
+
+def _on_average(model: SignalNoise, sample: NoiseSample) -> SignalNoise:
+    """Return the model with bands scaled so that one factor per pixel holds on average.
+
+    What is over that factor has unit variance in every band then, whatever it has in single pixels.
+    """
+    inverse = 1 / np.square(model.pixel_scale(sample.spectra))
+    gain, offset = np.asarray(model.gain), np.asarray(model.offset)
+    mean = gain * (inverse @ sample.spectra) / len(inverse) + offset * inverse.mean()
+    share = np.maximum(mean, SMALLEST_OFFSET * np.square(_std(model))) / np.square(_std(model))
+    return replace(model, gain=gain * share, offset=offset * share)
 
 
 def _varies(model: SignalNoise, sample: NoiseSample) -> bool:
