@@ -220,12 +220,14 @@ class _Seen(NamedTuple):
 class _Waves(NamedTuple):
     """Cosine coefficients of quiet tiles, in units of the noise of bands."""
 
-    low: np.ndarray
-    """(coefficients, bands) at low frequencies."""
-    medium: np.ndarray
-    """The same at medium ones."""
-    high: np.ndarray
-    """The same at high ones."""
+    powers: tuple[np.ndarray, ...]
+    """(bands, bands) covariances at low, medium and high frequencies."""
+    count: int
+    """Coefficients at medium and high ones."""
+    values: np.ndarray
+    """(bands,) eigenvalues of H, their covariance."""
+    vectors: np.ndarray
+    """(bands, bands) its eigenvectors."""
 
     @classmethod
     def of(cls, sample: NoiseSample, noise: Noise, run: ParallelMap) -> _Waves | None:
@@ -251,11 +253,14 @@ class _Waves(NamedTuple):
         every = np.concatenate(run(waves, zip(sample.blocks, sample.valid, strict=True)))
         power = np.square(every[:, bands[0]]).mean(axis=(1, 2))
         calm = every[np.argsort(power, kind="stable")[: len(every) // 2]]
-        low, medium, high = (calm[:, there].reshape(-1, sample.n_bands) for there in bands)
+        counts = [len(calm) * int(np.count_nonzero(there)) for there in bands]
         few = sample.n_bands < FEW_BANDS or len(calm) < FEWEST
-        if few or len(medium) + len(high) < ENOUGH * sample.n_bands:
+        if few or sum(counts[1:]) < ENOUGH * sample.n_bands:
             return None
-        return cls(low, medium, high)
+        parts = (calm[:, there].reshape(-1, sample.n_bands) for there in bands)
+        powers = tuple(part.T @ part / count for part, count in zip(parts, counts, strict=True))
+        h = (counts[1] * powers[1] + counts[2] * powers[2]) / sum(counts[1:])
+        return cls(powers, sum(counts[1:]), *np.linalg.eigh(h))
 
     def along(self, u: np.ndarray) -> _Seen:
         """Return what comes through along a whitened spectrum (bands,).
@@ -284,12 +289,11 @@ class _Waves(NamedTuple):
         Weights that are fitted to n coefficients leave less of these than of others, and let more
         noise through than the best would.
         """
-        count = len(self.medium) + len(self.high)
-        h = (self.medium.T @ self.medium + self.high.T @ self.high) / count
-        inverse = np.linalg.inv(h + loaded * np.eye(len(u)))
-        weights = inverse @ u / max(float(u @ inverse @ u), 1e-300)
-        fitted = 1 - float(np.sum(inverse * h)) / count
-        seen = [float(np.mean(np.square(p @ weights))) for p in (self.low, self.medium, self.high)]
+        inverse = 1 / (self.values + loaded)
+        weights = self.vectors @ (inverse * (u @ self.vectors))
+        weights /= max(float(u @ weights), 1e-300)
+        fitted = 1 - float(np.sum(inverse * self.values)) / self.count
+        seen = [float(weights @ power @ weights) for power in self.powers]
         own = float(weights @ weights)
         low, medium, high = seen[0] - own, *(part / fitted - own * fitted for part in seen[1:])
         own *= fitted
