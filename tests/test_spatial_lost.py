@@ -28,7 +28,9 @@ def test_lost_signal_is_placed_at_borders_only_if_it_lies_there() -> None:
     zero = np.zeros_like(at_border)
     for lost, near, far in ((at_border, (2.8, 5.2), (0, 0.1)), (zero + 0.125, (0, 0.5), (0, 0.25))):
         estimate, errors = _drawn(rng, lost)
-        bounds, found = placed([estimate], [errors], [zero], 0.5, lost.mean(), 12.0, 0.0)
+        bounds, found = placed(
+            [estimate], [errors], [zero], [zero + 30], 0.5, lost.mean(), 12.0, 0.0
+        )
         by_pixel = found[np.searchsorted(bounds, contrast(estimate))]
         assert near[0] <= by_pixel[:, 31:33].mean() <= near[1]
         assert far[0] <= np.delete(by_pixel, (31, 32), axis=1).mean() <= far[1]
@@ -38,10 +40,22 @@ def test_noise_of_a_pixel_does_not_choose_its_class() -> None:
     """Estimates that follow their noise differ where the identity is large: halves do not care."""
     rng = np.random.default_rng(4)
     noise = rng.standard_normal((60, 64, 6))
-    bounds, found = placed([noise], [noise**2 - 1], [np.zeros((60, 64))], 0.5, 0.5, 12.0, 0.0)
+    zero = np.zeros((60, 64))
+    bounds, found = placed([noise], [noise**2 - 1], [zero], [zero + 30], 0.5, 0.5, 12.0, 0.0)
     np.testing.assert_allclose(found, 0.5, atol=0.35)
     label = np.searchsorted(bounds, contrast(noise))  # control: the same by all directions at once
     assert (noise**2 - 1).sum(axis=2)[label == label.max()].mean() > 3.0
+
+
+def test_noise_that_differs_between_classes_is_not_lost_signal() -> None:
+    """Where noise is larger than assumed, the identity has that too much; told, it does not."""
+    rng, zero = np.random.default_rng(6), np.zeros((60, 64))
+    estimate, errors = _drawn(rng, zero)
+    large = contrast(estimate) > np.quantile(contrast(estimate), 0.75)
+    errors += 0.4 * large[:, :, None]
+    for outside, least, most in ((zero + 30, 0.5, 3.0), (30 * (1 + 0.4 * large), 0.0, 0.3)):
+        _, found = placed([estimate], [errors], [zero], [outside], 0.5, 0.1, 12.0, 0.0)
+        assert least <= found[-1] <= most
 
 
 def test_std_follows_lost_signal_to_borders(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -66,7 +80,7 @@ def test_std_follows_lost_signal_to_borders(monkeypatch: pytest.MonkeyPatch) -> 
     assert 0.75 < over(~far) < 1.35
 
     def even(*args: object) -> tuple[np.ndarray, np.ndarray]:
-        return np.zeros(0), np.array([args[4]])
+        return np.zeros(0), np.array([args[5]])
 
     monkeypatch.setattr(risk, "placed", even)
     assert over(far) > 3.0

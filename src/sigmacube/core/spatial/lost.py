@@ -38,6 +38,7 @@ def placed(
     estimates: Sequence[np.ndarray],
     errors: Sequence[np.ndarray],
     fitted: Sequence[np.ndarray],
+    outside: Sequence[np.ndarray],
     share: float,
     mean: float,
     scatter: float,
@@ -51,6 +52,9 @@ def placed(
         (rows, cols, k) of every patch, and squared errors without bias.
     fitted
         (rows, cols) squared error of every pixel beside lost signal.
+    outside
+        (rows, cols) square of the data outside of B: how the noise differs between classes, which
+        the identity would take for error. It is taken off, and what it was is doubted.
     share
         How much of that the even directions have.
     mean
@@ -66,7 +70,9 @@ def placed(
     if k < 2 or not len(shares):
         return np.zeros(0), np.array([mean])
     total = np.concatenate([part.ravel() for part in fitted])
-    found, number = np.zeros((2, len(shares) + 1))
+    beyond = np.concatenate([part.ravel() for part in outside])
+    beyond = k * (beyond / max(float(beyond.mean()), 1e-12) - 1)
+    found, level, number = np.zeros((3, len(shares) + 1))
     for first in (0, 1):
         own = np.concatenate([contrast(x[..., first::2]).ravel() for x in estimates])
         other = np.concatenate([e[..., 1 - first :: 2].sum(axis=2).ravel() for e in errors])
@@ -74,9 +80,11 @@ def placed(
         label = np.searchsorted(np.quantile(own, shares), own)
         number = np.maximum(np.bincount(label, minlength=len(found)), 1)
         found += np.bincount(label, other, minlength=len(found)) / number
+        level += np.bincount(label, beyond, minlength=len(found)) / number / 2
+    found -= level
     found += mean - np.average(found, weights=number)  # in all it is known better than here
     rising = _rising(found, number)
-    distance = float(np.sum(np.square(rising - mean) / (scatter / number + unsure**2)))
+    distance = float(np.sum(np.square(rising - mean) / (scatter / number + unsure**2 + level**2)))
     lost = mean + max(1 - SURELY**2 / max(distance, 1e-30), 0.0) * (rising - mean)
     return np.quantile(every, shares), np.maximum(lost, 0.0)
 

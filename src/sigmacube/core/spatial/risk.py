@@ -233,19 +233,22 @@ def _lifted(trials: list[Trial], table: RiskTable, run: Run) -> dict[str, np.nda
     """Return factor and lost of a table that claims no less in all than Stein's identity has.
 
     Floors, classes and matching have each lost a little of it by then. It is not trusted so far
-    where the noise is not white, or some of it was imputed.
+    where the noise is not white, or some of it was imputed. And how unsure all this is.
     """
-    if _unsure(trials[0]) > 0:
-        return {}
     count = sum(trial.residual[..., 0].size for trial in trials)
+    power = float(np.mean(np.square(trials[0].plan.noise_power[0])))
+    scatter = math.sqrt(2 * len(table.gain) * count * power)
+    size = sum(float(table.pixel_error(trial.smoothed).sum()) for trial in trials)
+    known = {"unsure": np.array(scatter / max(size, 1e-12))}
+    if _unsure(trials[0]) > 0:
+        return known
     claim = sum(
         float(total_along(trial.located(table, run), table.gain, run).sum()) for trial in trials
     )
     error = sum(float(trial.error.sum()) for trial in trials)
-    spread = SURELY * math.sqrt(2 * len(table.gain) * count)
-    actual = drawn(np.array(error), np.array(claim), np.array(spread))
+    actual = drawn(np.array(error), np.array(claim), np.array(SURELY * scatter))
     lift = float(np.clip(actual / max(claim, 1e-12), 1.0, MOST_LIFT))
-    return {"factor": table.factor * lift, "lost": table.lost * lift}
+    return known | {"factor": table.factor * lift, "lost": table.lost * lift}
 
 
 def _unsure(trial: Trial) -> float:
@@ -293,7 +296,7 @@ def _tables(trials: list[Trial], k: int) -> tuple[RiskTable, np.ndarray]:
     seen = count * np.mean([t.response.sum(axis=2).mean() for t in trials]) / rings_[0].sum()
     by_ring *= max(seen, 1.0)
     dropped = _pooled_dropped(beyond.reshape(2, LEVELS, N_RINGS), lowest)
-    plain = np.zeros(0), np.ones(1), np.zeros(0), np.zeros(1)
+    plain = np.zeros(0), np.ones(1), np.zeros(0), np.zeros(1), np.zeros(())
     return RiskTable(_pooled(kept, lowest), dropped, levels, np.ones(k), *plain), by_ring
 
 
@@ -377,6 +380,7 @@ def _placed(
         [s.estimate for s in seen],
         [trial.error for trial in trials],
         fitted,
+        [trial.outside for trial in trials],
         float(along[::2].sum() / along.sum()),
         lost,
         2 * k * float(np.mean(np.square(power))),

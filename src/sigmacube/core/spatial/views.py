@@ -60,12 +60,15 @@ class RiskTable:
     """(places − 1,) bounds of how much a pixel differs from its neighbours, see `contrast`."""
     lost: np.ndarray
     """(places,) squared error of a pixel beside that, signal that no window sees, by contrast."""
+    unsure: np.ndarray
+    """() standard error of all this, relative: by what Stein's identity scatters on the scene."""
 
     @classmethod
     def unknown(cls, k: int) -> RiskTable:
         """Return an empty table of k directions, where errors were not measured."""
         none, one = np.zeros(0), np.ones(1)
-        return cls(none, np.zeros((1, 0)), none, np.ones(k), none, one, none, np.zeros(1))
+        return cls(none, np.zeros((1, 0)), none, np.ones(k), none, one, none, np.zeros(1),
+                   np.zeros(()))  # fmt: skip
 
     def pixel_error(self, smoothed: Smoothed) -> np.ndarray:
         """Return the squared error (rows, cols) of a pixel's k coefficients."""
