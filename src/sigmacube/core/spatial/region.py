@@ -262,7 +262,7 @@ def _views(
     whole = model.whole
     seen = sights(smoothed, wide, plan) if whole is None or whole.smoothed is not smoothed else (
         whole.sights)  # fmt: skip
-    views = model.risk.located(look(seen, plan, model.risk, run), wide, smoothed.claim, run)
+    views = model.risk.located(look(seen, plan, model.risk, run), wide, smoothed, run)
     inside = np.zeros(wide.shape)
     inside[core.within(wide)] = 1.0
     views = scaled(views, wide, inside)
