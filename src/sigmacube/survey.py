@@ -33,6 +33,7 @@ from sigmacube.noise.caveats import WILD, caveats
 from sigmacube.noise.instrument import DarkNoise, InstrumentNoise, noise_of
 from sigmacube.noise.line_offsets import LineOffsets
 from sigmacube.noise.signal_noise import SignalNoise
+from sigmacube.noise.stabilise import Stabiliser
 from sigmacube.settings import Settings
 
 # Elements that are looked at together when the whole scene is streamed: 8 MB of float64.
@@ -43,9 +44,8 @@ MOSAIC = 200
 REGIONS = 5
 # Rows that are whitened at a time.
 STRIP = 8
-# Pixels around one that the size of its noise is taken from, to each side, if they are like it: so
-# many standard deviations of their own noise apart.
-AROUND, LIKE = 3, 5.0
+# What the directions of a stabiliser are called among what is learnt.
+STABLE = "stable_directions"
 # Distance of the largest windows of the spatial prior, in steps: small ones follow the detail.
 APART = 1.5
 _NOISE_PARTS = ("gain", "offset", "reference", "correlation")
@@ -166,9 +166,17 @@ class Survey:
     @property
     def bounds_over_noise(self) -> np.ndarray | None:
         """(2, bands with data) the bounds over the noise; None where that differs in the scene."""
-        if self.bounds is None or self.signal_noise is not None:
+        if self.bounds is None or (self.signal_noise is not None and self.stabiliser is None):
             return None
-        return np.divide(self.bounds, self.model.std, dtype=np.float64)
+        bounds = self.bounds if self.stabiliser is None else self.stabiliser.scale(self.bounds)
+        return np.divide(bounds, self.model.std, dtype=np.float64)
+
+    @property
+    def stabiliser(self) -> Stabiliser | None:
+        """Scale along which noise that grows with the signal is alike, once it is learnt."""
+        if self.signal_noise is None or STABLE not in self.learnt:
+            return None
+        return Stabiliser(self.signal_noise, np.asarray(self.learnt[STABLE]))
 
     def record(self, advice: str | None = None) -> dict[str, Any]:
         """Return the settings that go with a result: those asked for, and what came of them."""
@@ -320,8 +328,11 @@ class Scene:
             missing = striped if lacking is None else striped | lacking
         if not valid.all():
             values = np.where(valid[..., None], values, 0)
-        if survey.signal_noise is not None:
-            scale = self._scale(values, valid, lacking, rows, wide)
+        stable = None
+        if survey.stabiliser is not None:
+            stable = self._stable(survey.stabiliser, values, valid, missing, wide.start)
+        elif survey.signal_noise is not None and survey.settings.prior is None:
+            scale = _pixel_scale(values, lacking, survey.signal_noise)
         if missing is not None:
             values = np.where(missing, 0, values)
         here = slice(cols.start - wide.start, cols.stop - wide.start)
@@ -332,35 +343,23 @@ class Scene:
             values, here, survey.bands, n_bands, survey.model,
             dtype if dtype in (np.float32, np.float64) else np.dtype(np.float64),
             valid[:, here], missing_here, lacking_here, scale_here, wide_scale=scale,
+            stable=stable,
         )  # fmt: skip
 
-    def _scale(
-        self, values: np.ndarray, valid: np.ndarray, lacking: np.ndarray | None,
-        rows: slice, cols: slice,
+    def _stable(
+        self, scale: Stabiliser, values: np.ndarray, valid: np.ndarray, missing: np.ndarray | None,
+        left: int,
     ) -> np.ndarray:  # fmt: skip
-        """Return (row, col) factors of a block's pixels on their noise.
-
-        What smooths over pixels needs them smooth, too: a factor that jitters with the noise of its
-        own pixel would be taken out of the spectra and come back when they are scaled again.
-        """
-        noise = self.survey.signal_noise
-        assert noise is not None
-        if self.survey.settings.prior is None:
-            return _pixel_scale(values, lacking, noise)
-        tall, wide = (
-            slice(max(part.start - AROUND, 0), min(part.stop + AROUND, n))
-            for part, n in zip((rows, cols), self.survey.shape, strict=False)
-        )
-        wide = self.extent(tall, wide)[1]
-        spectra, mask = self.source.block(tall, wide)
-        kept = of_bands(valid_elements(spectra, mask), self.survey.bands)
-        spectra = of_bands(spectra, self.survey.bands)
-        if not kept.all():
-            spectra = np.where(kept, spectra, np.asarray(noise.reference))
-        power = np.square(_pixel_scale(spectra, None, noise))
-        smooth = np.sqrt(_like_mean(power, np.asarray(kept.any(axis=2)), noise.jitter()))
-        top, left = rows.start - tall.start, cols.start - wide.start
-        return smooth[top : top + len(values), left : left + values.shape[1]]
+        """Return values along the stabiliser's scale, clipped ones on their bound; zero if gone."""
+        there = valid[..., None] if missing is None else valid[..., None] & ~missing
+        whole = np.where(there, values, np.asarray(scale.noise.reference))
+        stable = scale.forward(whole, left)
+        if self.survey.bounds is not None:
+            ends = scale.scale(self.survey.bounds)
+            for bound, end in zip(self.survey.bounds, ends, strict=True):
+                stable = np.where(whole == bound, end, stable)
+            np.clip(stable, *ends, out=stable)
+        return np.where(there, stable, 0.0)
 
     def over_noise(self, rows: slice, cols: slice) -> tuple[np.ndarray, np.ndarray]:
         """Return values over their noise std, and which of them are there, of a block."""
@@ -402,6 +401,8 @@ class SceneBlock:
     """(row, col) factor of every pixel on its noise; None where all are alike."""
     wide_scale: np.ndarray | None
     """Like ``pixel_scale``, for all columns of ``spectra``."""
+    stable: np.ndarray | None = None
+    """Like ``spectra``, along the scale on which noise is alike; None for the values themselves."""
 
     def whitened(self, run: ParallelMap) -> np.ndarray:
         """Return the block as float64 with unit noise, zero where values are masked."""
@@ -409,7 +410,10 @@ class SceneBlock:
         white = np.empty((shape[0], self.cols.stop - self.cols.start, shape[2]))
 
         def fill(rows: slice) -> None:
-            part, scale = self.spectra[rows], self.wide_scale
+            part, scale = (
+                (self.spectra if self.stable is None else self.stable)[rows],
+                (self.wide_scale),
+            )
             part = part if scale is None else part / scale[rows, :, None]
             white[rows] = self.noise.whiten(part)[:, self.cols]
 
@@ -418,7 +422,8 @@ class SceneBlock:
 
     def scaled(self, by_pixel: bool = True) -> np.ndarray:
         """Return the block over its noise, or that of its bands alone, correlated as they are."""
-        part = np.divide(self.spectra[:, self.cols], self.noise.std, dtype=np.float64)
+        values = self.stable if by_pixel and self.stable is not None else self.spectra
+        part = np.divide(values[:, self.cols], self.noise.std, dtype=np.float64)
         scale = self.pixel_scale if by_pixel else None
         return part if scale is None else part / scale[..., None]
 
@@ -456,25 +461,6 @@ def _pixel_scale(spectra: np.ndarray, missing: np.ndarray | None, noise: SignalN
     return np.concatenate(
         [noise.pixel_scale(spectra[:, start : start + SEGMENT]) for start in starts], axis=1
     )
-
-
-def _like_mean(image: np.ndarray, valid: np.ndarray, jitter: float) -> np.ndarray:
-    """Return the mean of the pixels around every pixel that differ by no more than noise may.
-
-    ``jitter`` is the standard deviation of a pixel of power one; it grows with the root of the
-    power. Borders stay where they are. Sums have the same order wherever a block begins.
-    """
-    side = 2 * AROUND + 1
-    padded = np.pad(np.where(valid, image, np.inf), AROUND, constant_values=np.inf)
-    reach = LIKE * jitter * np.sqrt(image)
-    total, count = image.copy(), np.ones_like(image)
-    for i, j in np.ndindex(side, side):
-        if (i, j) != (AROUND, AROUND):
-            other = padded[i : i + image.shape[0], j : j + image.shape[1]]
-            like = np.abs(other - image) <= reach
-            total += np.where(like, other, 0.0)
-            count += like
-    return total / count
 
 
 def find_presence(

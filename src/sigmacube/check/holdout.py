@@ -290,7 +290,7 @@ def _kept_noise(source: Source, survey: Survey) -> dict[str, Any]:
     """Return what noise there is beyond the model of it, by name.
 
     Noise that all bands share beyond the assumed one windows keep as signal; noise that grows with
-    the signal enters as one factor per pixel.
+    the signal enters as one factor per pixel, with prior=None.
 
     The default estimate has looked for it already, but for gains too small for it.
     """
@@ -298,6 +298,8 @@ def _kept_noise(source: Source, survey: Survey) -> dict[str, Any]:
         return {}
     impulses = survey.settings.solver == "robust" or survey.wild
     part = noise_sample(corrected(source, survey.offsets))
+    if survey.signal_noise is not None and survey.settings.prior == "spatial":
+        return {}
     if survey.signal_noise is not None:
         values = of_bands(part[0], survey.bands)
         there = of_bands(valid_elements(*part), survey.bands)

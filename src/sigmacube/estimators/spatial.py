@@ -16,14 +16,15 @@ from sigmacube.core.progress import Progress
 from sigmacube.core.spatial import Block, SpatialModel, SpatialPart, Whole, smooth_region
 from sigmacube.core.spatial import survey as survey_subspace
 from sigmacube.core.spatial.completing import Completion, learn_completion, stuck_values
-from sigmacube.core.spatial.subspace import project
-from sigmacube.core.validity import to_all_bands
+from sigmacube.core.spatial.subspace import gram, project
+from sigmacube.core.spatial.subspace import strong as strong_directions
+from sigmacube.core.validity import of_bands, to_all_bands
 from sigmacube.core.whitening import Noise
 from sigmacube.core.windows import Span
 from sigmacube.estimators import Region
 from sigmacube.estimators.kept_noise import with_kept_noise
 from sigmacube.settings import Settings
-from sigmacube.survey import APART, AROUND, Scene, SceneBlock, Survey
+from sigmacube.survey import APART, STABLE, Scene, SceneBlock, Survey
 
 # Sizes and steps of the windows, as shares of those asked for: small ones follow borders.
 SIZES = ((1.0, APART), (0.5, 1.0), (0.25, 0.5))
@@ -65,6 +66,7 @@ class SpatialEstimator:
     def learn(self, scene: Scene, run: ParallelMap, *, whole: bool) -> Mapping[str, np.ndarray]:
         """Return what the whole scene knows: subspace, noise in space, size of errors."""
         shape = (*scene.survey.shape[:2], len(scene.survey.bands))
+        scene = _stabilised(scene, shape, run)
         noise, completion, strong = scene.survey.model, None, None
         bounds, stuck = scene.survey.bounds_over_noise, np.zeros((0, shape[2]))
         aside = self.sets_aside or scene.survey.wild
@@ -86,6 +88,7 @@ class SpatialEstimator:
         )  # fmt: skip
         arrays = model.to_arrays() | ({} if completion is None else completion.to_arrays())
         arrays["stuck"] = stuck
+        arrays |= scene.survey.learnt
         return Learnt(arrays, block, model.whole) if whole else arrays
 
     def learn_gaps(
@@ -115,7 +118,6 @@ class SpatialEstimator:
         """Return the rows and columns that `solve` reads for a region."""
         holed = scene.survey.incomplete or self.sets_aside or scene.survey.wild
         halo = 2 * max(size for size, _ in self.windows) * (4 if holed else 1)
-        halo += 0 if scene.survey.signal_noise is None else AROUND
         sides = [
             slice(max(first - halo, 0), min(stop + halo, length))
             for (first, stop), length in zip((rows, cols), scene.survey.shape, strict=False)
@@ -185,6 +187,15 @@ class SpatialEstimator:
             progress(total, total)
         held = block(slice(*rows), slice(*cols))[1] if isinstance(learnt, Learnt) else None
         return _region(scene, part, completion, rows, cols, run, held)
+
+
+def _stabilised(scene: Scene, shape: tuple[int, int, int], run: ParallelMap) -> Scene:
+    """Return the scene with the scale along which noise that grows with the signal is alike."""
+    if scene.survey.signal_noise is None:
+        return scene
+    total, count, _ = gram(partial(_measured, scene), shape, run)
+    learnt = {**scene.survey.learnt, STABLE: strong_directions(total, count)}
+    return replace(scene, survey=replace(scene.survey, learnt=learnt))
 
 
 class Learnt(dict[str, np.ndarray]):
@@ -303,24 +314,28 @@ def _region(
     survey = scene.survey
     block = scene.load(slice(*rows), slice(*cols))
     scale = 1.0 if completion is None else completion.scale
+    estimate = _estimate(scene, block, part, scale, run)
+    slope = _slope(scene, estimate)
     errors = None
     if part.errors is not None:
         errors = ErrorsInUnits(
-            part.errors, survey.model, survey.bands, survey.shape[2], block.pixel_scale,
-            None if scale == 1 else np.full(survey.shape[2], scale), survey.grid,
+            part.errors, survey.model, survey.bands, survey.shape[2], None,
+            None if scale == 1 else np.full(survey.shape[2], scale), survey.grid, slope,
         )  # fmt: skip
     windows = survey.grid.rows.windows_over(*rows), survey.grid.cols.windows_over(*cols)
     ranks, ratio = _window_maps(part, windows)
     return Region(
-        estimate=_estimate(block, part, scale, run),
-        std=_std(block, part, scale, run),
+        estimate=estimate,
+        std=_std(block, part, scale, slope, run),
         errors=errors,
         errors_origin=(rows[0], cols[0]),
         grid=survey.grid.part(*windows),
         ranks=ranks,
         residual_ratio=ratio,
-        noise_std=block.std_of_elements(),
-        noise_scale=block.pixel_scale,
+        noise_std=_noise_std(block, slope),
+        noise_scale=None
+        if slope is None
+        else np.sqrt(np.mean(np.square(slope, dtype=np.float64), axis=2)),
         left_out=_left_out(survey, block, completion, cols[0], kept),
         unexplained=None if errors is None else np.array(part.unexplained, int).reshape(-1, 2),
     )
@@ -356,29 +371,57 @@ def _left_out(
     return to_all_bands(aside, survey.bands, survey.shape[2])
 
 
-def _estimate(block: SceneBlock, part: SpatialPart, scale: float, run: ParallelMap) -> np.ndarray:
+def _estimate(
+    scene: Scene, block: SceneBlock, part: SpatialPart, scale: float, run: ParallelMap
+) -> np.ndarray:
     """Return the estimate in the units of the data."""
+    stabiliser = scene.survey.stabiliser
 
     def in_units(rows: slice) -> np.ndarray:
         white = part.estimate[rows]
-        estimate = block.noise.unwhiten(white, out=white)
+        estimate: np.ndarray = block.noise.unwhiten(white, out=white)
         estimate *= scale
-        return estimate
+        return estimate if stabiliser is None else stabiliser.inverse(estimate)
 
     # Nobody else holds the part; memory that was not touched before costs more than the product.
     same = part.estimate.dtype == block.dtype and len(block.bands) == block.n_bands
     return _output(block, in_units, part.estimate if same else None, run)
 
 
-def _std(block: SceneBlock, part: SpatialPart, scale: float, run: ParallelMap) -> np.ndarray | None:
+def _slope(scene: Scene, estimate: np.ndarray) -> np.ndarray | None:
+    """Return (row, col, band with data) the noise of elements over that at the reference."""
+    if scene.survey.stabiliser is None:
+        return None
+    known = of_bands(estimate, scene.survey.bands)
+    return scene.survey.stabiliser.slope(np.nan_to_num(known)).astype(np.float32)
+
+
+def _noise_std(block: SceneBlock, slope: np.ndarray | None) -> np.ndarray:
+    """Return (band,) or (row, col, band) noise std on all bands, NaN for those without data."""
+    if slope is None:
+        return block.std_of_elements()
+    std = np.full((*slope.shape[:2], block.n_bands), np.nan)
+    std[..., block.bands] = slope * block.noise.std
+    return std
+
+
+def _std(
+    block: SceneBlock, part: SpatialPart, scale: float, slope: np.ndarray | None, run: ParallelMap
+) -> np.ndarray | None:
     """Return the standard deviation in the units of the data."""
     if part.variance is None or part.errors is None:
         return None
+
+    def sloped(std: np.ndarray, rows: slice) -> np.ndarray:
+        return std if slope is None else std * slope[rows]
+
     variance, noise = part.variance, scale * block.noise.std
     if block.noise.is_diagonal:
         return _output(
             block,
-            lambda rows: np.multiply(np.sqrt(variance[rows]), noise, dtype=block.dtype),
+            lambda rows: sloped(
+                np.multiply(np.sqrt(variance[rows]), noise, dtype=block.dtype), rows
+            ),
             None,
             run,
         )
@@ -386,7 +429,12 @@ def _std(block: SceneBlock, part: SpatialPart, scale: float, run: ParallelMap) -
     variance = part.errors.band_covariance(factor, factor, run)
     if part.growth is not None:
         variance *= part.growth
-    return _output(block, lambda rows: np.sqrt(np.maximum(variance[rows], 0)) * scale, None, run)
+    return _output(
+        block,
+        lambda rows: sloped(np.sqrt(np.maximum(variance[rows], 0)) * scale, rows),
+        None,
+        run,
+    )
 
 
 def _output(

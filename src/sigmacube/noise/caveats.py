@@ -106,12 +106,6 @@ def _of_noise(facts: Mapping[str, Any]) -> list[str]:
             "product resampled to a map grid?): σ takes pixels as independent and is too small by "
             f"a factor of up to {math.sqrt(1 + 4 * max(lag1, 0)):.2f} where the signal is smooth.",
         ),
-        (
-            spatial and facts.get("grows_with_signal"),
-            "The noise grows with the signal and enters as one factor per pixel, itself estimated: "
-            "95 % intervals held .86 to .95 of the truth in trials. prior=None does not lean on "
-            "neighbouring pixels and held .95.",
-        ),
     )
     return [sentence for holds, sentence in cases if holds]
 

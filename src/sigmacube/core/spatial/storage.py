@@ -15,7 +15,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from sigmacube.core.errors_in_units import ErrorsInUnits
+from sigmacube.core.errors_in_units import ErrorsInUnits, mean_gap_factor
+from sigmacube.core.parallel import strips
 from sigmacube.core.spatial.errors import SpatialErrors
 from sigmacube.core.spatial.fit import padded_rank
 from sigmacube.core.spatial.geometry import Box
@@ -30,6 +31,8 @@ Span = tuple[int, int]
 _PIXELS = ("row", "col")
 #: Windows are read in runs of neighbouring ones, with no more than these between two of them.
 GAP = 64
+#: Elements of a cube that are read together.
+STREAMED = 4_000_000
 #: Values per view and pixel, of 4 bytes, that making a product takes beside the view itself.
 WORK = 6
 
@@ -54,6 +57,8 @@ def to_arrays(model: ErrorsInUnits, whole: WindowGrid, span: tuple[Span, Span]) 
         arrays["pixel_scale"] = model.pixel_scale
     if model.band_scale is not None:
         arrays["band_scale"] = model.band_scale
+    if model.gap_factor is not None:
+        arrays["inflation"] = model.gap_factor
     rows, cols, _ = whole.cube_shape
     places = {"row": (*span[0], rows), "col": (*span[1], cols)}
     about = {
@@ -101,6 +106,9 @@ def _specs() -> dict[str, ArraySpec]:
             ("component_restored", "row_col_band"), "int32", "elements that are the observation"
         ),
         "pixel_scale": ArraySpec(_PIXELS, "float64", "factor of the pixel on its noise", 1.0),
+        "inflation": ArraySpec(
+            (*_PIXELS, "band_known"), "float32", "noise of the element over that of its band", 1.0
+        ),
         "band_scale": ArraySpec(
             ("calibrated_band",), "float64", "factor of a calibration on the std", 1.0
         ),
@@ -193,7 +201,22 @@ class StoredSpatialErrors:
             for name, key in (("pixel_scale", pixels), ("band_scale", slice(None)))
         )
         bands = np.asarray(self.found["cube_bands"][:]).astype(int)
-        return ErrorsInUnits(white, self.noise, bands, self.n_bands, scale, band_scale, self.grid)
+        slope, mean = None, None
+        if "inflation" in self.found:
+            slope = np.asarray(self.found["inflation"][pixels], dtype=np.float32)
+            mean = None if rows is None and cols is None else self._mean_inflation
+        return ErrorsInUnits(
+            white, self.noise, bands, self.n_bands, scale, band_scale, self.grid, slope, mean
+        )
+
+    @cached_property
+    def _mean_inflation(self) -> np.ndarray:
+        rows, cols, _ = self.grid.cube_shape
+        height = max(1, STREAMED // (cols * self.n_bands))
+        return mean_gap_factor(
+            np.asarray(self.found["inflation"][part], dtype=np.float32)
+            for part in strips(0, rows, height)
+        )
 
     def _views(self, box: Box) -> list[View]:
         """Return the windows that meet a box, in runs of neighbours in the file."""
