@@ -14,7 +14,7 @@ import numpy as np
 from scipy.fft import dctn
 from scipy.special import expit, log_ndtr
 
-__all__ = ["Faint", "Unseen", "faint_signal", "unseen"]
+__all__ = ["HARDLY", "Faint", "Unseen", "faint_signal", "unseen"]
 
 # Weakest directions whose law is continued to those that cannot be seen.
 WEAKEST = 8

@@ -239,7 +239,7 @@ def _lifted(trials: list[Trial], table: RiskTable, run: Run) -> dict[str, np.nda
     power = float(np.mean(np.square(trials[0].plan.noise_power[0])))
     scatter = math.sqrt(2 * len(table.gain) * count * power)
     size = sum(float(table.pixel_error(trial.smoothed).sum()) for trial in trials)
-    known = {"unsure": np.array(scatter / max(size, 1e-12))}
+    known = {"unsure": np.array([scatter / max(size, 1e-12), 0.0])}
     if _unsure(trials[0]) > 0:
         return known
     claim = sum(
@@ -296,7 +296,7 @@ def _tables(trials: list[Trial], k: int) -> tuple[RiskTable, np.ndarray]:
     seen = count * np.mean([t.response.sum(axis=2).mean() for t in trials]) / rings_[0].sum()
     by_ring *= max(seen, 1.0)
     dropped = _pooled_dropped(beyond.reshape(2, LEVELS, N_RINGS), lowest)
-    plain = np.zeros(0), np.ones(1), np.zeros(0), np.zeros(1), np.zeros(())
+    plain = np.zeros(0), np.ones(1), np.zeros(0), np.zeros(1), np.zeros(2)
     return RiskTable(_pooled(kept, lowest), dropped, levels, np.ones(k), *plain), by_ring
 
 

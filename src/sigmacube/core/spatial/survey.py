@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 
 from sigmacube.core.rank import noise_edge
-from sigmacube.core.spatial.faint import Unseen, faint_signal
+from sigmacube.core.spatial.faint import HARDLY, Unseen, faint_signal
 from sigmacube.core.spatial.gap_errors import gap_factor, hole_factor, most_gaps
 from sigmacube.core.spatial.geometry import Block, Box, Windows, window_sizes
 from sigmacube.core.spatial.localised import lost_in_tiles
@@ -254,9 +254,8 @@ def _measured(
         localised, there = _localised(gappy, boxes, model, smooth, run)
         shared = faint_signal([block(*box.slices)[0] for box in boxes], model.basis)
         bands, k = model.basis.shape
-        faint = rest.less(smooth).given(
-            shared.signal - max(lost, 0), math.hypot(shared.error, error)
-        )
+        rest = rest.less(smooth)
+        faint = rest.given(shared.signal - max(lost, 0), math.hypot(shared.error, error))
         faint /= max(share, 0.5) ** 2 * max(bands - k, 1)
         model = replace(model, faint=faint, localised=localised)
         claim = np.mean([np.mean(t.smoothed.estimate**2 @ strength) for t in trials])
@@ -267,7 +266,7 @@ def _measured(
     factor, classes, gaps = model.hole_factor, model.hole_classes, model.gap_factor
     if model.missing:
         gaps = _gap_factor(gappy, model, risk, run)
-    risk = less_own(trials, risk, singles)
+    risk = _more_unsure(less_own(trials, risk, singles), trials, model, rest)
     if model.missing:
         factor, classes = hole_factor(trials[0], risk, noise, run)
     whole = None
@@ -285,6 +284,23 @@ def _measured(
         gap_factor=gaps,
         whole=whole,
     )
+
+
+def _more_unsure(
+    risk: RiskTable, trials: list[Trial], model: SpatialModel, rest: Unseen
+) -> RiskTable:
+    """Return the table with the doubt of signal too faint to be seen, over all error of a pixel.
+
+    Where strengths may go on by their law, what that says and what is claimed are both possible.
+    """
+    if rest.chance <= HARDLY:
+        return risk
+    beyond = model.shape[2] - model.basis.shape[1]
+    faint = model.faint * beyond
+    error = float(np.mean([risk.pixel_error(trial.smoothed).mean() for trial in trials])) + faint
+    error += beyond * float(np.mean([t.smoothed.estimate**2 @ model.strength for t in trials]))
+    doubt = abs(rest.by_law - faint) / max(error, 1e-12)
+    return replace(risk, unsure=np.array([risk.unsure[0], doubt]))
 
 
 def _met(trials: list[Trial], power: np.ndarray) -> np.ndarray:

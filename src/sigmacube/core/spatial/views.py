@@ -61,14 +61,15 @@ class RiskTable:
     lost: np.ndarray
     """(places,) squared error of a pixel beside that, signal that no window sees, by contrast."""
     unsure: np.ndarray
-    """() standard error of all this, relative: by what Stein's identity scatters on the scene."""
+    """(2,) relative standard errors of all this: what Stein's identity scatters by on the scene,
+    and signal too faint to be seen, which may go on by its law or not."""
 
     @classmethod
     def unknown(cls, k: int) -> RiskTable:
         """Return an empty table of k directions, where errors were not measured."""
         none, one = np.zeros(0), np.ones(1)
         return cls(none, np.zeros((1, 0)), none, np.ones(k), none, one, none, np.zeros(1),
-                   np.zeros(()))  # fmt: skip
+                   np.zeros(2))  # fmt: skip
 
     def pixel_error(self, smoothed: Smoothed) -> np.ndarray:
         """Return the squared error (rows, cols) of a pixel's k coefficients."""
