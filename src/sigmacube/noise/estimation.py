@@ -23,6 +23,7 @@ from sigmacube.noise.differences import (
     differences_noise,
     second_differences,
 )
+from sigmacube.noise.growth import refined
 from sigmacube.noise.level import noise_share, scene_correlation
 from sigmacube.noise.regression import regression_noise
 from sigmacube.noise.residual import fewer_components, residual_noise
@@ -266,6 +267,8 @@ def _default(
     if not isinstance(model, SignalNoise):
         model = _covariance(model, correlation)
     _check_positive(_std(model), sample.positions)
+    if isinstance(model, SignalNoise):
+        model = refined(whole, model)
     if sample.kept_share > MOSTLY and _rarely_clipped(bounds):
         found, model = _by_scene(found, model, whole)
     part = replace(_found(model, found, DEFAULT, screen), wild_share=level.wild_share)

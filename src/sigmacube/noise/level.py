@@ -18,6 +18,7 @@ from sigmacube.core.spatial.noise_in_space import FAINT
 from sigmacube.core.spatial.subspace import principal
 from sigmacube.core.whitening import Noise
 from sigmacube.noise.band_correlation import BandCorrelation, correlation_matrix, fit_correlation
+from sigmacube.noise.growth import stabilised
 from sigmacube.noise.sample import NoiseSample
 from sigmacube.noise.signal_noise import SignalNoise, value_of
 
@@ -160,12 +161,12 @@ def scene_correlation(
 def _whitened(sample: NoiseSample, model: np.ndarray | SignalNoise) -> list[np.ndarray]:
     """Return the windows without gaps in units of the noise."""
     known, patches = Noise.create(value_of(model), sample.n_bands), []
+    if isinstance(model, SignalNoise):
+        return [known.whiten(patch) for patch in stabilised(sample, model)[0]]
     every = sample.own or [(slice(None), slice(None))] * len(sample.blocks)
     for block, valid, part in zip(sample.blocks, sample.valid, every, strict=True):
         if valid.all():
-            block = block[part]
-            scale = model.pixel_scale(block)[..., None] if isinstance(model, SignalNoise) else 1.0
-            patches.append(known.whiten(block / scale))
+            patches.append(known.whiten(block[part]))
     return patches
 
 

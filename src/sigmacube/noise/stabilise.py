@@ -82,10 +82,14 @@ class Stabiliser:
         left
             The scene's column that the values start at.
         """
-        unit, directions = self._line[2], self.directions
-        told = project(values / unit, directions, left, run)
-        told = project(told, np.ascontiguousarray(directions.T), left, run) * unit
+        told = self.told(values, left, run)
         return self.scale(told) + (values - told) / self.slope(told)
+
+    def told(self, values: np.ndarray, left: int, run: ParallelMap = in_turn) -> np.ndarray:
+        """Return what strong directions tell of values (row, col, band)."""
+        unit, directions = self._line[2], self.directions
+        along = project(values / unit, directions, left, run)
+        return project(along, np.ascontiguousarray(directions.T), left, run) * unit
 
     def inverse(self, values: np.ndarray) -> np.ndarray:
         """Return x of values (..., band) on the scale."""
