@@ -353,7 +353,9 @@ class Scene:
         """Return values along the stabiliser's scale, clipped ones on their bound; zero if gone."""
         there = valid[..., None] if missing is None else valid[..., None] & ~missing
         whole = np.where(there, values, np.asarray(scale.noise.reference))
-        stable = scale.forward(whole, left)
+        gone = None if there.all() else np.broadcast_to(~there, values.shape)
+        wary = self.survey.wild or self.survey.settings.solver == "robust"
+        stable = scale.forward(whole, left, missing=gone, wary=wary)
         if self.survey.bounds is not None:
             ends = scale.scale(self.survey.bounds)
             for bound, end in zip(self.survey.bounds, ends, strict=True):

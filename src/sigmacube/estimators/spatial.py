@@ -23,6 +23,7 @@ from sigmacube.core.whitening import Noise
 from sigmacube.core.windows import Span
 from sigmacube.estimators import Region
 from sigmacube.estimators.kept_noise import with_kept_noise
+from sigmacube.noise.stabilise import MOST_DIRECTIONS
 from sigmacube.settings import Settings
 from sigmacube.survey import APART, STABLE, Scene, SceneBlock, Survey
 
@@ -194,7 +195,7 @@ def _stabilised(scene: Scene, shape: tuple[int, int, int], run: ParallelMap) -> 
     if scene.survey.signal_noise is None:
         return scene
     total, count, _ = gram(partial(_measured, scene), shape, run)
-    learnt = {**scene.survey.learnt, STABLE: strong_directions(total, count)}
+    learnt = {**scene.survey.learnt, STABLE: strong_directions(total, count)[:, :MOST_DIRECTIONS]}
     return replace(scene, survey=replace(scene.survey, learnt=learnt))
 
 

@@ -15,7 +15,7 @@ from sigmacube.core.spatial.subspace import principal, strong
 from sigmacube.core.whitening import Noise
 from sigmacube.noise.sample import NoiseSample
 from sigmacube.noise.signal_noise import LARGEST_FACTOR, SignalNoise
-from sigmacube.noise.stabilise import Stabiliser
+from sigmacube.noise.stabilise import MOST_DIRECTIONS, Stabiliser
 
 __all__ = ["refined", "stabilised"]
 
@@ -36,7 +36,9 @@ def stabilised(sample: NoiseSample, model: SignalNoise) -> tuple[list[np.ndarray
     std = Noise.create(model.value, sample.n_bands).std
     spectra = [patch.reshape(-1, sample.n_bands) / std for patch in patches]
     total = sum((part.T @ part for part in spectra), np.zeros((sample.n_bands,) * 2))
-    scale = Stabiliser(model, strong(total, sum(len(part) for part in spectra)))
+    scale = Stabiliser(
+        model, strong(total, sum(len(part) for part in spectra))[:, :MOST_DIRECTIONS]
+    )
     return [scale.forward(patch, 0) for patch in patches], [scale.told(p, 0) for p in patches]
 
 

@@ -60,7 +60,7 @@ CONSTANT = 1e-5
 # Noise whose variance differs less than so much between elements of a window is as good as one.
 ALIKE = 0.1
 # Noise counts as signal-dependent when its standard deviation varies by this much over the scene.
-NOTICEABLE = 0.04
+NOTICEABLE = 0.05
 # Windows that decide whether a correlation between bands is the noise's.
 JUDGED_WINDOWS = 6
 # Squared singular values from this share of the squared edge on are followed from round to round,
@@ -575,6 +575,8 @@ def _on_average(model: SignalNoise, sample: NoiseSample) -> SignalNoise:
 
 
 def _varies(model: SignalNoise, sample: NoiseSample) -> bool:
-    """Tell whether the noise depends on the signal enough to matter."""
-    scales = [model.pixel_scale(spectra) for spectra in sample.by_window]
-    return float(np.std(np.concatenate(scales))) > NOTICEABLE
+    """Tell whether the noise depends on the signal enough to matter, in any elements."""
+    gain, offset = np.asarray(model.gain), np.asarray(model.offset)
+    level = _std(model)
+    stds = [np.sqrt(gain * np.maximum(spectra, 0) + offset) / level for spectra in sample.by_window]
+    return float(np.std(np.concatenate(stds))) > NOTICEABLE

@@ -18,11 +18,18 @@ from functools import cached_property
 
 import numpy as np
 
-from sigmacube.core.parallel import ParallelMap, in_turn
+from sigmacube.core.parallel import ParallelMap, in_turn, strips
 from sigmacube.core.spatial.subspace import project
 from sigmacube.noise.signal_noise import LARGEST_FACTOR, SignalNoise
 
-__all__ = ["Stabiliser"]
+__all__ = ["MOST_DIRECTIONS", "Stabiliser"]
+
+# Directions that tell of a pixel, at most, and how little they may be seen by.
+MOST_DIRECTIONS, RIDGE = 12, 1e-3
+# Noise std from what is told, from which on a value tells nothing, and how often that is asked.
+FAR, WARY = 8.0, 2
+# Rows that are solved together.
+STRIP = 8
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,22 +81,64 @@ class Stabiliser:
         inside = np.where(finite, values, reference)
         return np.where(finite, reference + along(inside) - along(reference), values)
 
-    def forward(self, values: np.ndarray, left: int, run: ParallelMap = in_turn) -> np.ndarray:
+    def forward(
+        self,
+        values: np.ndarray,
+        left: int,
+        run: ParallelMap = in_turn,
+        *,
+        missing: np.ndarray | None = None,
+        wary: bool = False,
+    ) -> np.ndarray:
         """Return values (row, col, band) on the scale, along its tangent at what is told of them.
 
         Parameters
         ----------
         left
             The scene's column that the values start at.
+        missing
+            True for values that are none.
+        wary
+            Whether values far from what is told of them are to tell nothing themselves.
         """
-        told = self.told(values, left, run)
+        told = self.told(values, left, run, missing)
+        for _ in range(WARY if wary else 0):
+            far = np.abs(values - told) > FAR * self._std(told)
+            told = self.told(values, left, run, far if missing is None else far | missing)
         return self.scale(told) + (values - told) / self.slope(told)
 
-    def told(self, values: np.ndarray, left: int, run: ParallelMap = in_turn) -> np.ndarray:
+    def told(
+        self,
+        values: np.ndarray,
+        left: int,
+        run: ParallelMap = in_turn,
+        missing: np.ndarray | None = None,
+    ) -> np.ndarray:
         """Return what strong directions tell of values (row, col, band)."""
         unit, directions = self._line[2], self.directions
-        along = project(values / unit, directions, left, run)
+        scaled = values / unit
+        if missing is not None:
+            scaled = np.where(missing, 0.0, scaled)
+        along = project(scaled, directions, left, run)
+        if missing is not None:
+            self._complete(along, missing, left, run)
         return project(along, np.ascontiguousarray(directions.T), left, run) * unit
+
+    def _complete(
+        self, along: np.ndarray, missing: np.ndarray, left: int, run: ParallelMap
+    ) -> None:
+        """Turn sums over the bands that are there into coefficients, pixel by pixel."""
+        bands, count = self.directions.shape
+        products = self.directions[:, :, None] * self.directions[:, None, :]
+        products = products.reshape(bands, count * count)
+
+        def solve(rows: slice) -> None:
+            holed = missing[rows].any(axis=2)
+            gone = project(missing[rows].astype(np.float64), products, left)[holed]
+            seen = (1 + RIDGE) * np.eye(count) - gone.reshape(-1, count, count)
+            along[rows][holed] = np.linalg.solve(seen, along[rows][holed][..., None])[..., 0]
+
+        run(solve, strips(0, len(along), STRIP))
 
     def inverse(self, values: np.ndarray) -> np.ndarray:
         """Return x of values (..., band) on the scale."""
