@@ -383,7 +383,8 @@ def _with_shared(part: NoiseEstimate, sample: NoiseSample, run: ParallelMap) -> 
         known = Noise.create(known.factor @ known.factor.T * np.outer(grown, grown), sample.n_bands)
     shared, doubtful = shared_noise(sample, known, run)
     if shared is None and not isinstance(part.model, SignalNoise):
-        shared = small_gains(sample, known)
+        shared, large = small_gains(sample, known)
+        doubtful |= large
     if shared is None:
         return replace(part, shared_doubtful=doubtful)
     total = known.factor @ known.factor.T + shared
