@@ -12,7 +12,7 @@ import numpy as np
 from sigmacube.core.card import Card, spread_of
 from sigmacube.core.parallel import ParallelMap, parallel
 from sigmacube.core.tables import load
-from sigmacube.core.validity import mean_spectrum, of_bands, partly_valid
+from sigmacube.core.validity import mean_spectrum, of_bands, partly_valid, valid_elements
 from sigmacube.core.whitening import Noise
 from sigmacube.noise import ESTIMATORS
 from sigmacube.noise.band_correlation import ALIKE, LAGS, correlation_matrix
@@ -230,7 +230,11 @@ def _estimated(
     usable = bands[screen.usable]
     sample = NoiseSample.of(values, mask, usable, impulses=impulses, bounds=bounds)
     if method is None:
-        return _default(sample, run, screen, bounds, impulses)
+        every = sample
+        if sample.kept is None and bounds is None and not impulses:
+            # The level is asked of all pixels: where the error is 1 % of the noise, so must it be.
+            every = NoiseSample.create(values, usable, _valid(values, mask, usable), more=True)
+        return _default((sample, every), run, screen, bounds, impulses)
     model, found = load(ESTIMATORS[method])(sample, run)
     part = _found(model, found, method, screen)
     _check_positive(part.std, usable)
@@ -246,10 +250,20 @@ def _found(
     return NoiseEstimate(model, source, found.spatial_lag1, by_lag, screen)
 
 
+def _valid(values: np.ndarray, mask: np.ndarray | None, bands: np.ndarray) -> np.ndarray:
+    """Return (row, col) True for pixels that have any of some bands."""
+    return np.asarray(of_bands(valid_elements(values, mask), bands).any(axis=2))
+
+
 def _default(
-    sample: NoiseSample, run: ParallelMap, screen: BandScreen, bounds: Bounds | None, impulses: bool
-) -> NoiseEstimate:
-    """Take the correlation of bands from differences, level and growth from the residual."""
+    samples: tuple[NoiseSample, NoiseSample], run: ParallelMap, screen: BandScreen,
+    bounds: Bounds | None, impulses: bool,
+) -> NoiseEstimate:  # fmt: skip
+    """Take the correlation of bands from differences, level and growth from the residual.
+
+    Of the first sample; the level in all from the second.
+    """
+    sample, every = samples
     rough = _rough_noise(sample)
     level = residual_noise(sample, rough, run, aside=impulses, bounds=bounds, rough=True)
     whole = replace(level.sample, kept=None, raw=None)
@@ -270,7 +284,8 @@ def _default(
     if isinstance(model, SignalNoise):
         model = refined(whole, model)
     if sample.kept_share > MOSTLY and _rarely_clipped(bounds):
-        found, model = _by_scene(found, model, whole)
+        every = whole if every is sample else every
+        found, model = _by_scene(found, model, whole, every)
     part = replace(_found(model, found, DEFAULT, screen), wild_share=level.wild_share)
     if sample.kept_share > MOSTLY:
         part = _with_shared(part, whole, run)
@@ -302,7 +317,10 @@ def _rarely_clipped(bounds: Bounds | None) -> bool:
 
 
 def _by_scene(
-    found: DifferencesNoise, model: np.ndarray | SignalNoise, sample: NoiseSample
+    found: DifferencesNoise,
+    model: np.ndarray | SignalNoise,
+    sample: NoiseSample,
+    every: NoiseSample,
 ) -> tuple[DifferencesNoise, np.ndarray | SignalNoise]:
     """Return correlation and level of the noise by what the whole scene leaves outside of signal.
 
@@ -318,7 +336,7 @@ def _by_scene(
             else:
                 model = _covariance(_std(model), correlation)
     if found.bands.by_lag[:2][-1] < ALIKE:
-        model = _scaled(model, noise_share(sample, model))
+        model = _scaled(model, noise_share(every, model))
     return found, model
 
 
@@ -368,7 +386,8 @@ def _with_shared(part: NoiseEstimate, sample: NoiseSample, run: ParallelMap) -> 
         known = Noise.create(known.factor @ known.factor.T * np.outer(grown, grown), sample.n_bands)
     shared, doubtful = shared_noise(sample, known, run)
     if shared is None and not isinstance(part.model, SignalNoise):
-        shared = small_gains(sample, known)
+        shared, large = small_gains(sample, known)
+        doubtful |= large
     if shared is None:
         return replace(part, shared_doubtful=doubtful)
     total = known.factor @ known.factor.T + shared

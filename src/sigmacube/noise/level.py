@@ -25,7 +25,7 @@ from sigmacube.noise.signal_noise import SignalNoise, value_of
 __all__ = ["noise_share", "scene_correlation"]
 
 # Bounds of the share; how much further the noise edge may lie than neighbours' correlation says.
-LOWEST, HIGHEST, SAFE = 0.7, 1.1, 1.2
+LOWEST, HIGHEST, SAFE = 0.7, 1.1, 1.4
 # Pixels per band that are needed, and the share of directions above the edge at most.
 FEWEST, MOST = 4, 0.75
 # Relative variance over directions of what is left: that which a wrong correlation leaves, and less

@@ -17,7 +17,7 @@ __all__ = ["NoiseSample", "precision"]
 WINDOW = 20
 # Windows looked at: enough for one per cent on every band's standard deviation; more of a large
 # scene, whose denoising takes longer as well.
-FEWEST, MOST, SHARE = 16, 64, 0.1
+FEWEST, MORE, MOST, SHARE = 16, 36, 64, 0.1
 # A pixel counts if so much of its spectrum is there.
 LEAST_KEPT = 0.1
 # Values up to so many noise std are held in single precision, to a thousandth of the noise.
@@ -82,6 +82,7 @@ class NoiseSample:
         kept: np.ndarray | None = None,
         impulses: bool = False,
         bounds: Bounds | None = None,
+        more: bool = False,
     ) -> NoiseSample:
         """Take windows evenly from those that have enough valid pixels.
 
@@ -97,6 +98,8 @@ class NoiseSample:
             (row, col, used bands) True for values that are there; all of valid pixels by default.
         impulses, bounds
             As for `of`.
+        more
+            Whether to take more of a small scene.
         """
         rows, cols = valid.shape
         if min(rows, cols) < 2:
@@ -106,7 +109,7 @@ class NoiseSample:
             )
         if kept is not None:
             valid = valid & (np.count_nonzero(kept, axis=2) >= max(1, LEAST_KEPT * len(bands)))
-        places = _places(valid)
+        places = _places(valid, MORE if more else FEWEST)
         own = own_parts(places)
         masks = [valid[place] for place in places]
         parts = [of_bands(values[place], bands) for place in places]
@@ -196,15 +199,15 @@ def own_parts(places: list[tuple[slice, ...]]) -> list[tuple[slice, slice]]:
     return found
 
 
-def _places(valid: np.ndarray) -> list[tuple[slice, ...]]:
-    """Return the rows and columns of the windows to look at."""
+def _places(valid: np.ndarray, fewest: int) -> list[tuple[slice, ...]]:
+    """Return the rows and columns of the windows to look at, so many at least if there are."""
     rows, cols = valid.shape
     window = (min(WINDOW, rows), min(WINDOW, cols))
     grid = WindowGrid.create((rows, cols, 1), window=window, step=window)
     places = [grid.slices(i, j)[:2] for i in range(grid.shape[0]) for j in range(grid.shape[1])]
     counts = np.array([np.count_nonzero(valid[place]) for place in places])
     good = np.flatnonzero(counts >= max(counts.max() / 2, 1))
-    wanted = int(np.clip(SHARE * len(places), FEWEST, MOST))
+    wanted = int(np.clip(SHARE * len(places), fewest, MOST))
     return [places[good[c]] for c in _spread(len(good), wanted)]
 
 

@@ -109,9 +109,7 @@ def shared_noise(sample: NoiseSample, noise: Noise, run: ParallelMap = in_turn) 
     power = waves.measured(noise.whiten(shape), seen[best])
     if best != GAIN:
         return SharedNoise(power * np.outer(shape, shape), False)
-    found = _along_spectra(sample, noise, power)
-    size = np.sqrt(np.maximum(np.diag(found), 0)) / noise.std
-    return SharedNoise(found, bool(np.median(size) > DOUBTFUL_GAINS))
+    return _along_spectra(sample, noise, power)
 
 
 def gain_left(sample: NoiseSample, noise: Noise) -> float:
@@ -150,24 +148,29 @@ def gain_left(sample: NoiseSample, noise: Noise) -> float:
     return left / sample.n_bands
 
 
-def small_gains(sample: NoiseSample, noise: Noise) -> np.ndarray | None:
-    """Return the covariance (bands, bands) of gains that are too small for `shared_noise`.
+def small_gains(sample: NoiseSample, noise: Noise) -> SharedNoise:
+    """Return the noise by gains that are too small for `shared_noise`.
 
-    As noise along the mean product of spectra, as large as `gain_left` has it; None without any.
+    As noise along the mean product of spectra, as large as `gain_left` has it.
     """
     left = gain_left(sample, noise)
     if not left > 0:
-        return None
+        return SharedNoise(None, False)
     power = left / float(np.mean(np.square(noise.whiten(sample.spectra))))
     return _along_spectra(sample, noise, power)
 
 
-def _along_spectra(sample: NoiseSample, noise: Noise, power: float) -> np.ndarray:
-    """Return the covariance (bands, bands) of gains: every pixel's own spectrum times a factor."""
+def _along_spectra(sample: NoiseSample, noise: Noise, power: float) -> SharedNoise:
+    """Return the noise by gains: every pixel's own spectrum times a factor.
+
+    One covariance is not theirs where they are large.
+    """
     spectra = sample.spectra
     found = power * (spectra.T @ spectra / len(spectra) - noise.factor @ noise.factor.T)
     values, vectors = np.linalg.eigh(found)
-    return np.asarray((vectors * np.maximum(values, 0)) @ vectors.T)
+    found = (vectors * np.maximum(values, 0)) @ vectors.T
+    size = np.sqrt(np.diag(found)) / noise.std
+    return SharedNoise(found, bool(np.median(size) > DOUBTFUL_GAINS))
 
 
 def _along_own(sample: NoiseSample, noise: Noise, apart: int) -> np.ndarray:
@@ -222,7 +225,7 @@ class _Waves(NamedTuple):
 
     powers: tuple[np.ndarray, ...]
     """(bands, bands) covariances at low, medium and high frequencies."""
-    count: int
+    number: int
     """Coefficients at medium and high ones."""
     values: np.ndarray
     """(bands,) eigenvalues of H, their covariance."""
@@ -247,8 +250,8 @@ class _Waves(NamedTuple):
                 for left in range(0, block.shape[1] - TILE + 1, TILE)
                 if valid[here := np.s_[top : top + TILE, left : left + TILE]].all()
             ]
-            tiles = np.array(tiles).reshape(-1, TILE, TILE, sample.n_bands)
-            return np.asarray(dctn(tiles, axes=(1, 2), norm="ortho"))
+            every = np.array(tiles).reshape(-1, TILE, TILE, sample.n_bands)
+            return np.asarray(dctn(every, axes=(1, 2), norm="ortho"))
 
         every = np.concatenate(run(waves, zip(sample.blocks, sample.valid, strict=True)))
         power = np.square(every[:, bands[0]]).mean(axis=(1, 2))
@@ -292,7 +295,7 @@ class _Waves(NamedTuple):
         inverse = 1 / (self.values + loaded)
         weights = self.vectors @ (inverse * (u @ self.vectors))
         weights /= max(float(u @ weights), 1e-300)
-        fitted = 1 - float(np.sum(inverse * self.values)) / self.count
+        fitted = 1 - float(np.sum(inverse * self.values)) / self.number
         seen = [float(weights @ power @ weights) for power in self.powers]
         own = float(weights @ weights)
         low, medium, high = seen[0] - own, *(part / fitted - own * fitted for part in seen[1:])
