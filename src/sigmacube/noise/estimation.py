@@ -27,7 +27,7 @@ from sigmacube.noise.growth import refined
 from sigmacube.noise.level import noise_share, scene_correlation
 from sigmacube.noise.regression import regression_noise
 from sigmacube.noise.residual import fewer_components, residual_noise
-from sigmacube.noise.sample import NoiseSample
+from sigmacube.noise.sample import FEWEST, MORE, NoiseSample
 from sigmacube.noise.shared import shared_noise, small_gains
 from sigmacube.noise.signal_noise import SignalNoise, value_of
 
@@ -231,8 +231,9 @@ def _estimated(
     sample = NoiseSample.of(values, mask, usable, impulses=impulses, bounds=bounds)
     if method is None:
         every = sample
-        if sample.kept is None and bounds is None and not impulses:
-            # The level is asked of all pixels: where the error is 1 % of the noise, so must it be.
+        few = FEWEST <= len(sample.blocks) < MORE  # with fewer it has all of them
+        if few and sample.kept is None and bounds is None and not impulses:
+            # The level is asked of more pixels: where the error is 1 % of the noise, so must it be.
             every = NoiseSample.create(values, usable, _valid(values, mask, usable), more=True)
         return _default((sample, every), run, screen, bounds, impulses)
     model, found = load(ESTIMATORS[method])(sample, run)
