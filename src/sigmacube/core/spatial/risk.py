@@ -363,7 +363,7 @@ def _by_claim(trials: list[Trial], by_ring: np.ndarray) -> dict[str, np.ndarray]
 def _placed(
     trials: list[Trial], bounds: np.ndarray, factor: np.ndarray, lost: float
 ) -> dict[str, np.ndarray]:
-    """Return what `_by_claim` does, with lost signal by contrast; what it adds to some is not new.
+    """Return what `_by_claim` does, with lost signal by contrast.
 
     Parameters
     ----------
@@ -386,10 +386,6 @@ def _placed(
         2 * k * float(np.mean(np.square(power))),
         k * _unsure(trials[0]),
     )
-    places = np.concatenate([np.searchsorted(contrasts, s.contrast).ravel() for s in seen])
-    mean = float(np.mean(np.concatenate([part.ravel() for part in fitted])))
-    more = float(by_contrast[places].mean()) - lost
-    factor = factor * max(1 - more / max(mean, 1e-12), RESPONSE)
     return {"bounds": bounds, "factor": factor, "contrasts": contrasts, "lost": by_contrast}
 
 
