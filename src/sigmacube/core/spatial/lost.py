@@ -18,7 +18,7 @@ __all__ = ["contrast", "placed"]
 # Shares of pixels that bound the classes of contrast: finer where it is large.
 BOUNDS = np.array([0.25, 0.5, 0.75, 0.85, 0.92, 0.96, 0.985])
 # Pixels of a class at least, and the standard errors that differences of classes must exceed.
-FEWEST, SURELY = 100, 2.0
+FEWEST, SURELY = 100, 3.0
 
 
 def contrast(estimate: np.ndarray) -> np.ndarray:
@@ -62,7 +62,8 @@ def placed(
     scatter
         Variance of the squared error of a pixel.
     unsure
-        Standard error of the noise of a class, where that of the scene is not sure of its pixels.
+        Standard error of the noise of a class, where that of the scene is not sure of its pixels;
+        infinite where nothing can be told.
     """
     every = np.concatenate([contrast(x).ravel() for x in estimates])
     shares = BOUNDS[BOUNDS * (1 - BOUNDS) * every.size > FEWEST]

@@ -384,7 +384,8 @@ def _placed(
         float(along[::2].sum() / along.sum()),
         lost,
         2 * k * float(np.mean(np.square(power))),
-        k * _unsure(trials[0]),
+        # Noise of imputed pixels is shared by all directions: halves are not independent.
+        np.inf if trials[0].share < 1 else k * _unsure(trials[0]),
     )
     return {"bounds": bounds, "factor": factor, "contrasts": contrasts, "lost": by_contrast}
 
