@@ -60,7 +60,7 @@ DEPARTS = 0.4
 # lines were taken out, and where noise grows with the signal. What Stein's identity does not tell
 # the response does, to so much of σ². And how probable it must be at least that 95 % intervals hold
 # as much of the truth as they should. Chosen on draws of their own, see decision 0025.
-ALWAYS, LINES, GROWING, RESPONDS, LIKELY = 0.04, 0.05, 0.05, 0.05, 0.82
+ALWAYS, LINES, GROWING, RESPONDS, LIKELY = 0.04, 0.05, 0.05, 0.05, 0.8
 # Elements that a verdict needs, and σ over the noise that no estimate reaches.
 FEWEST, NO_SIGMA = 500, 1e-6
 

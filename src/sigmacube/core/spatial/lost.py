@@ -18,7 +18,7 @@ __all__ = ["contrast", "placed"]
 # Shares of pixels that bound the classes of contrast: finer where it is large.
 BOUNDS = np.array([0.25, 0.5, 0.75, 0.85, 0.92, 0.96, 0.985])
 # Pixels of a class at least, and the standard errors that differences of classes must exceed.
-FEWEST, SURELY = 100, 2.0
+FEWEST, SURELY = 100, 3.0
 
 
 def contrast(estimate: np.ndarray) -> np.ndarray:
@@ -62,7 +62,8 @@ def placed(
     scatter
         Variance of the squared error of a pixel.
     unsure
-        Standard error of the noise of a class, where that of the scene is not sure of its pixels.
+        Standard error of the noise of a class, where that of the scene is not sure of its pixels;
+        infinite where nothing can be told.
     """
     every = np.concatenate([contrast(x).ravel() for x in estimates])
     shares = BOUNDS[BOUNDS * (1 - BOUNDS) * every.size > FEWEST]
@@ -86,7 +87,7 @@ def placed(
     rising = _rising(found, number)
     distance = float(np.sum(np.square(rising - mean) / (scatter / number + unsure**2 + level**2)))
     lost = mean + max(1 - SURELY**2 / max(distance, 1e-30), 0.0) * (rising - mean)
-    return np.quantile(every, shares), np.maximum(lost, 0.0)
+    return np.quantile(every, shares), _none_below_zero(lost, number)
 
 
 def _rising(values: np.ndarray, weights: np.ndarray) -> np.ndarray:
@@ -106,3 +107,20 @@ def _rising(values: np.ndarray, weights: np.ndarray) -> np.ndarray:
             mean = (last[0] * last[1] + before[0] * before[1]) / both
             pools.append([mean, both, last[2] + before[2]])
     return np.concatenate([np.full(int(count), value) for value, _, count in pools])
+
+
+def _none_below_zero(rising: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Return values that do not fall, none below zero, less as much each as keeps their mean.
+
+    Examples
+    --------
+    >>> _none_below_zero(np.array([-1.0, 1.0, 3.0]), np.ones(3))
+    array([0. , 0.5, 2.5])
+    """
+    total = max(float(weights @ rising), 0.0)
+    for first in range(len(rising)):
+        some = weights[first:]
+        less = (float(some @ rising[first:]) - total) / float(some.sum())
+        if rising[first] > less:
+            return np.maximum(rising - less, 0.0)
+    return np.zeros_like(rising)

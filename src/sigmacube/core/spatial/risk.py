@@ -363,7 +363,7 @@ def _by_claim(trials: list[Trial], by_ring: np.ndarray) -> dict[str, np.ndarray]
 def _placed(
     trials: list[Trial], bounds: np.ndarray, factor: np.ndarray, lost: float
 ) -> dict[str, np.ndarray]:
-    """Return what `_by_claim` does, with lost signal by contrast; what it adds to some is not new.
+    """Return what `_by_claim` does, with lost signal by contrast.
 
     Parameters
     ----------
@@ -384,12 +384,9 @@ def _placed(
         float(along[::2].sum() / along.sum()),
         lost,
         2 * k * float(np.mean(np.square(power))),
-        k * _unsure(trials[0]),
+        # Noise of imputed pixels is shared by all directions: halves are not independent.
+        np.inf if trials[0].share < 1 else k * _unsure(trials[0]),
     )
-    places = np.concatenate([np.searchsorted(contrasts, s.contrast).ravel() for s in seen])
-    mean = float(np.mean(np.concatenate([part.ravel() for part in fitted])))
-    more = float(by_contrast[places].mean()) - lost
-    factor = factor * max(1 - more / max(mean, 1e-12), RESPONSE)
     return {"bounds": bounds, "factor": factor, "contrasts": contrasts, "lost": by_contrast}
 
 
