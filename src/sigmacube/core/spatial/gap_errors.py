@@ -16,6 +16,7 @@ from sigmacube.core.spatial.missing import (
     filling_boxes,
     hidden_lines,
     less_seen,
+    told_around,
 )
 from sigmacube.core.spatial.risk import BIAS, STEP, Trial, capped
 from sigmacube.core.spatial.smoothing import Plan, Run, both_rounds
@@ -57,6 +58,7 @@ def gap_factor(
     plan: Plan,
     table: RiskTable,
     run: Run,
+    fillings: int,
 ) -> float:
     """Return how much larger errors of pixels with gaps are than is claimed, on a patch.
 
@@ -78,12 +80,12 @@ def gap_factor(
     if np.count_nonzero(where) < FEWEST:
         return 1.0
     probe = np.random.default_rng(17).standard_normal(y.shape)
-    boxes = filling_boxes(plan, box)
+    boxes, told = filling_boxes(plan, box, fillings), told_around(kept)
     own, moved = (
         project(np.where(kept, part, 0.0), basis, 0, run) for part in (y, y + STEP * probe)
     )
-    z, axes = filled_near(own, holes, power, box, boxes, plan, run)
-    nearby, _ = filled_near(moved, holes, power, box, boxes, plan, run, axes)
+    z, axes = filled_near(own, holes, told, power, box, boxes, plan, run)
+    nearby, _ = filled_near(moved, holes, told, power, box, boxes, plan, run, axes)
     smoothed, again = both_rounds(z, nearby, box, plan, run)
     response = capped((again.estimate - smoothed.estimate) / STEP, smoothed.claim)
     seen = replace(table, lost=np.zeros(()))  # no response shows signal that no window sees

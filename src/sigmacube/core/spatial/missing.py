@@ -26,16 +26,21 @@ from sigmacube.core.spatial.smoothing import (
 from sigmacube.core.spatial.views import View, shares
 
 __all__ = ["FILLINGS", "HALO", "band_growth", "filled_near", "filled_power", "own_growth",
-           "filling_boxes", "hidden_lines", "imputed", "less_seen"]  # fmt: skip
+           "filling_boxes", "fillings_for", "hidden_lines", "imputed", "less_seen", "surrounded",
+           "told_around"]  # fmt: skip
 
 # Sides of the surroundings that a first guess is taken from, the smallest first.
 AROUND = (5, 21)
 HALO = AROUND[-1] // 2
-# Weight of the surroundings, and of the estimate so far, beside the pixel's own kept bands.
-RIDGE = 0.003
-TRUST = 0.3
-# Rounds of filling; every which column is hidden to see how well they do.
-FILLINGS = 3
+# Weight of surroundings that lack nothing, and of the estimate so far, beside the pixel's own kept
+# bands; least and most power of a direction. Pixels of which so much was seen tell of those around.
+NEIGHBOURS = 2.0
+TRUST = 2.0
+POWERS = 0.05, 1e8
+SEEN = 0.05
+# Rounds of filling, and where less than some share of the scene was seen; every which column is
+# hidden to see how well they do.
+FILLINGS, MORE, MOSTLY = 3, 5, 0.7
 HIDDEN = 12
 # Pixels of which less was seen are left to their surroundings; what else limits a direction.
 FEW = 0.2
@@ -54,27 +59,55 @@ def filled_power(share: np.ndarray) -> np.ndarray:
     return share * np.square((1 + TRUST) / (share + TRUST))
 
 
-def start(seen: np.ndarray, holes: Holes, power: np.ndarray) -> np.ndarray:
-    """Return a first z (row, col, k): what the kept bands say, the rest from the surroundings.
+def told_around(kept: np.ndarray) -> np.ndarray:
+    """Return (row, col) the share of what a pixel lacks that the pixels around it have."""
+    known = uniform_filter(kept.astype(np.float32), (*AROUND[:1] * 2, 1), mode="constant")
+    gone = ~kept
+    inside = uniform_filter(np.ones(kept.shape[:2], np.float32), AROUND[0], mode="constant")
+    share = np.sum(known, axis=2, where=gone) / np.maximum(gone.sum(axis=2) * inside, 1e-9)
+    return np.asarray(np.minimum(share, 1.0), dtype=np.float64)
 
-    Solves (A + δ) z = BᵀΩy + δ z̄ where elements are missing, z̄ the mean of pixels nearby. A
-    direction of much power (k,), in units of the noise, is told by little of it.
+
+def surrounded(seen: np.ndarray, holes: Holes, power: np.ndarray) -> np.ndarray:
+    """Return (row, col, k) the mean of pixels nearby, each told by itself.
+
+    (A + P⁻¹) z = BᵀΩy: a direction is no larger than its power (k,), in units of the noise.
     """
-    good = (holes.share > 0.5).astype(np.float64)
-    scaled = seen * (good / np.maximum(holes.share, 0.5))[..., None]
+    good = (holes.share > SEEN).astype(np.float64)
+    alone, where = seen * good[..., None], holes.where
+    own = seen[where]
+    alone[where] = holes.solve(own, np.zeros_like(own), _prior(power)) * good[where][:, None]
     around = np.zeros_like(seen)
     found = np.zeros(good.shape, dtype=bool)
     for side in AROUND:
         weight = uniform_filter(good, side, mode="constant")
-        mean = uniform_filter(scaled, (side, side, 1), mode="constant")
+        mean = uniform_filter(alone, (side, side, 1), mode="constant")
         fresh = (weight > 1e-9) & ~found
         around[fresh] = mean[fresh] / weight[fresh][:, None]
         found |= fresh
+    return around
+
+
+def start(
+    seen: np.ndarray, holes: Holes, told: np.ndarray | None, power: np.ndarray
+) -> np.ndarray:
+    """Return a first z (row, col, k): what the kept bands say, the rest from the surroundings.
+
+    (A + δ) z = BᵀΩy + δ z̄, z̄ the mean of pixels nearby, which counts as far as these have what the
+    pixel lacks, ``told`` (row, col), and no less than what a direction's power (k,) leaves open;
+    not beyond that if it is None.
+    """
+    where, trust = holes.where, _prior(power)
+    if told is not None:
+        trust = np.maximum(trust, NEIGHBOURS * told[where][:, None])
     out = seen.copy()
-    out[holes.where] = holes.solve(
-        seen[holes.where], around[holes.where], np.minimum(RIDGE, 1 / np.maximum(power, 1.0))
-    )
+    out[where] = holes.solve(seen[where], surrounded(seen, holes, power)[where], trust)
     return out
+
+
+def _prior(power: np.ndarray) -> np.ndarray:
+    """Return (k,) one over the power along each direction."""
+    return 1 / np.clip(power, *POWERS)
 
 
 def imputed(block: Block, strong: np.ndarray, power: np.ndarray) -> Block:
@@ -90,13 +123,18 @@ def imputed(block: Block, strong: np.ndarray, power: np.ndarray) -> Block:
         if kept is None or kept.all():
             return y, None
         holes = find_holes(kept, strong)
-        z = start(np.where(kept, y, 0.0) @ strong, holes, power)
+        z = start(np.where(kept, y, 0.0) @ strong, holes, None, power)
         rng = np.random.default_rng([11, rows.start, cols.start])
         noise = rng.standard_normal(y.shape)
         within = (noise @ strong) * (holes.share > 0.5)[..., None]
         return np.where(kept, y, (z - within) @ strong.T + noise), None
 
     return complete
+
+
+def fillings_for(share: float) -> int:
+    """Return in how many rounds a scene is filled of which a share was seen."""
+    return FILLINGS if share > MOSTLY else MORE
 
 
 def filling_boxes(plan: Plan, need: Box, rounds: int = FILLINGS) -> list[Box]:
@@ -110,6 +148,7 @@ def filling_boxes(plan: Plan, need: Box, rounds: int = FILLINGS) -> list[Box]:
 def filled_near(
     seen: np.ndarray,
     holes: Holes,
+    told: np.ndarray,
     power: np.ndarray,
     outer: Box,
     boxes: list[Box],
@@ -119,34 +158,37 @@ def filled_near(
 ) -> tuple[np.ndarray, list[Nearby]]:
     """Return z (rows, cols, k) on the first box, and the axes of windows by round.
 
-    From BᵀΩy on ``outer`` and the power (k,) along each direction. ``near`` are those of
-    almost the same data. From the second round on data change so little that
+    From BᵀΩy and `told_around` on ``outer``, and the power (k,) along each direction. ``near`` are
+    those of almost the same data. From the second round on data change so little that
     the axes of the round before do as well.
     """
-    z, axes = np.ascontiguousarray(start(seen, holes, power)[boxes[-1].within(outer)]), list(near)
+    z, axes = np.ascontiguousarray(start(seen, holes, told, power)[boxes[-1].within(outer)]), list(near)
     for number, (box, inner) in enumerate(zip(boxes[:0:-1], boxes[-2::-1], strict=True)):
         known = near[number] if near else axes[1] if number > 1 else None
         pilot, found = first_round(z, box, inner, plan, run, known)
         if not near:
             axes.append(found)
         part = holes.part(inner.within(outer))
-        z = fill(part, np.ascontiguousarray(seen[inner.within(outer)]), pilot)
+        z = fill(part, np.ascontiguousarray(seen[inner.within(outer)]), pilot, power)
     return z, axes
 
 
-def fill(holes: Holes, seen: np.ndarray, estimate: np.ndarray) -> np.ndarray:
+def fill(
+    holes: Holes, seen: np.ndarray, estimate: np.ndarray, power: np.ndarray
+) -> np.ndarray:
     """Return z = BᵀΩy + (I − A) z̃ (row, col, k) from BᵀΩy and the estimate ẑ so far.
 
-    z̃ = (A + δI)⁻¹ (BᵀΩy + δẑ): what the kept bands say themselves counts as well, and counts for
-    more where they show that the estimate is off: 1/δ is the variance of its error.
+    z̃ = (A + δ)⁻¹ (BᵀΩy + δẑ): what the kept bands say themselves counts as well, and counts for
+    more where they show that the estimate is off: 1/δ is the variance of its error, which is no
+    larger than the direction's power (k,).
     """
     out, where = seen.copy(), holes.where
     own, guess = seen[where], estimate[where].astype(np.float64)
     off = own - guess + holes.unseen(guess)
-    power = np.einsum("pk,pk->p", off, off) / own.shape[1]
+    size = np.einsum("pk,pk->p", off, off) / own.shape[1]
     share = np.maximum(holes.share[where], FEW)
-    trust = 1 / (1 / TRUST + np.maximum(power - share, 0) / share**2)
-    best = holes.solve(own, guess, trust[:, None])
+    trust = 1 / (1 / TRUST + np.maximum(size - share, 0) / share**2)
+    best = holes.solve(own, guess, np.maximum(trust[:, None], _prior(power)))
     out[where] += holes.unseen(best)
     return out
 
@@ -248,6 +290,6 @@ def hidden_lines(z: np.ndarray, plan: Plan, run: Run) -> tuple[Smoothed, np.ndar
     all_of_it = Many(np.arange(number), np.broadcast_to(np.eye(k), (number, k, k)))
     box = Box(0, rows, 0, cols)
     holes = Holes(where, [all_of_it], share)
-    data, _ = filled_near(np.where(where[..., None], 0.0, z), holes, np.ones(k), box,
-                  filling_boxes(plan, box), plan, run)  # fmt: skip
+    data, _ = filled_near(np.where(where[..., None], 0.0, z), holes, told_around(~where[..., None]),
+                          np.full(k, np.inf), box, filling_boxes(plan, box), plan, run)  # fmt: skip
     return second_round(data, box, box, plan, run), share, where

@@ -22,6 +22,7 @@ from sigmacube.core.spatial.missing import (
     filling_boxes,
     less_seen,
     own_growth,
+    told_around,
 )
 from sigmacube.core.spatial.smoothing import Nearby, Plan, Run, Smoothed, second_round
 from sigmacube.core.spatial.subspace import project, squares
@@ -286,7 +287,8 @@ def _coefficients(block: Block, model: SpatialModel, plan: Plan, wide: Box, run:
         return _Data(need, z, None, _outside(y[inner], z, None, model, need, run))
     holes = find_holes(kept, model.basis)
     pixels = model.shape[0] * model.shape[1]
-    z, axes = filled_near(seen, holes, 1 / (model.strength * pixels), outer, boxes, plan, run)
+    power = 1 / (model.strength * pixels)
+    z, axes = filled_near(seen, holes, told_around(kept), power, outer, boxes, plan, run)
     outside = _outside(y[inner], z, kept[inner], model, need, run)
     # Where one round of filling is enough, data hardly change in it.
     return _Data(need, z, holes.part(inner), outside, axes[0] if len(axes) == 1 else None)
