@@ -7,11 +7,11 @@ from functools import partial
 
 import numpy as np
 
+from sigmacube.core.spatial.gap_growth import growth_by_band
 from sigmacube.core.spatial.geometry import Block, Box
 from sigmacube.core.spatial.holes import find_holes
 from sigmacube.core.spatial.missing import (
     FEW,
-    band_growth,
     filled_near,
     filling_boxes,
     hidden_lines,
@@ -30,7 +30,7 @@ LOOKED_AT = 16
 # noise does not see what is made up in a hole: errors are less than claimed only where gaps are
 # scattered over most pixels.
 FEWEST = 50
-LEAST, MOST = 0.5, 10.0
+LEAST, MOST = 0.1, 10.0
 SCATTERED = 0.6
 # Shares of hidden pixels that bound the classes of their claim, and the largest and least factor.
 CLASSES = (0.4, 0.6, 0.75, 0.85, 0.93)
@@ -63,8 +63,8 @@ def gap_factor(
     """Return how much larger errors of pixels with gaps are than is claimed, on a patch.
 
     The patch is filled and smoothed with and without a little more noise on what was observed. What
-    was claimed is that of a whole pixel, times what `band_growth` makes of the noise that its kept
-    bands bring.
+    was claimed is that of a whole pixel, times what `growth_by_band` makes of the noise that its
+    kept bands bring.
 
     Parameters
     ----------
@@ -93,8 +93,8 @@ def gap_factor(
     views = less_seen(seen.located(views, box, smoothed.claim, run), box, holes.share, 1.0)
     claim = claimed(views, box, table.gain, run)
     share = np.sum(basis**2, axis=1)
-    whole = slice(0, y.shape[0]), slice(0, y.shape[1])
-    claim = claim * (np.maximum(band_growth(holes, basis, whole, run), 1) @ share / share.sum())
+    own = np.clip(claim / basis.shape[1], 0, 1)
+    claim = claim * (growth_by_band(kept, box, box, basis, own, run) @ share / share.sum())
     actual = BIAS * np.square(response).sum(axis=2)[where].mean() + float(table.lost)
     least = LEAST if where.mean() > SCATTERED else 1.0
     claimed_ = float(claim[where].mean() + table.lost)

@@ -19,7 +19,7 @@ from sigmacube.core.spatial.missing import FEW, imputed, surrounded
 from sigmacube.core.spatial.smoothing import Run
 from sigmacube.core.spatial.subspace import batches, blocks, gram, principal
 
-__all__ = ["learnt_directions", "with_rare"]
+__all__ = ["learnt_directions", "regressed", "with_rare"]
 
 # Turns of regression and of drawing; regressions of a turn; pixels looked at, at most, and at once.
 TURNS, REGRESSIONS = 3, 2
@@ -50,7 +50,7 @@ def learnt_directions(
     for turn in range(TURNS):
         if share < 1 - GONE:
             for _ in range(REGRESSIONS):
-                directions, power = _regressed(block, shape, directions, power, run)
+                directions, power = regressed(block, shape, directions, power, run)
         total, count, _ = gram(drawn_spectra(block, directions, power, turn), shape, run)
         directions = principal(total, count)
         power = np.einsum("pk,pq,qk->k", directions, total, directions) / max(count, 1)
@@ -71,12 +71,12 @@ def with_rare(
     """
     power = np.einsum("pk,pq,qk->k", basis, total, basis) / max(count, 1)
     for _ in range(REGRESSIONS):
-        basis, power = _regressed(block, shape, basis, power, run)
+        basis, power = regressed(block, shape, basis, power, run)
     total, _, _ = gram(drawn_spectra(block, basis, power, TURNS), shape, run)
     return imputed(block, basis, power), basis, total
 
 
-def _regressed(
+def regressed(
     block: Block, shape: tuple[int, int, int], directions: np.ndarray, power: np.ndarray, run: Run
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return directions and power after one round of expectation–maximisation."""
@@ -127,8 +127,8 @@ def drawn_spectra(block: Block, directions: np.ndarray, power: np.ndarray, turn:
     """Return a block whose missing elements are drawn, as likely as they are given the others.
 
     A mean of what is likely would make directions that few pixels tell look better known than they
-    are. Of a pixel that was hardly seen those around tell. The draw depends on where the block lies,
-    and on nothing else.
+    are. Of a pixel that was hardly seen those around tell. The draw depends on where the block
+    lies, and on nothing else.
     """
 
     def complete(rows: slice, cols: slice) -> tuple[np.ndarray, None]:

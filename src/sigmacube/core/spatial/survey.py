@@ -114,6 +114,11 @@ class SpatialModel:
         return window_sizes(self.shape[:2], self.windows)
 
     @property
+    def power(self) -> np.ndarray:
+        """(k,) mean square of the signal along each direction, in units of the noise."""
+        return np.maximum(self.values / (self.shape[0] * self.shape[1]) - 1, 0)
+
+    @property
     def band_share(self) -> np.ndarray:
         """(P,) c_v = ‖B_v‖²."""
         return np.sum(self.basis**2, axis=1)
@@ -202,10 +207,9 @@ def survey(
     if not white_in_space:
         powers = noise_power(block, shape, basis, sizes, run)
     if np.any(powers[0] != 1):
-        basis = _above(block, shape, total, count, powers[0], run, missing)
-    basis, strength, noise, rest = strengths(basis, total, count, missing)
-    if missing:
-        noise = noise / max(share, 0.5)
+        basis = _above(block, shape, total, count, powers[0], run, missing, share)
+    basis, strength, noise, rest = strengths(basis, total, count, share)
+    noise = noise / max(share, 0.5)
     edges = np.array([coloured_edge(power, basis.shape[1], run) for power in powers])
     model = SpatialModel(
         shape=shape,
@@ -235,8 +239,9 @@ def _gap_factor(block: Block, model: SpatialModel, risk: RiskTable, run: Run) ->
     """Return how much larger errors are where some of a pixel is missing."""
     box = most_gaps(block, model.shape, run)
     plan = Plan(window_sizes(box.shape, model.windows), model.noise_power, model.edges)
-    power = 1 / (model.strength * (model.shape[0] * model.shape[1]))
-    return gap_factor(*block(*box.slices), model.basis, power, plan, risk, run, model.fillings)
+    return gap_factor(
+        *block(*box.slices), model.basis, model.power, plan, risk, run, model.fillings
+    )
 
 
 def _measured(
@@ -317,10 +322,11 @@ def _above(
     power: np.ndarray,
     run: Run,
     imputed: bool,
+    share: float,
 ) -> np.ndarray:
     """Return the directions (P, k) above the edge of noise of some power over frequencies."""
     rise = coloured_edge(power, shape[2], run) / noise_edge(power.size, shape[2])
-    basis = principal(total, count, colour(power))
+    basis = principal(total, count, colour(power) / share**2)
     return rare(block, shape, basis, run, 1 + WIDER * (rise - 1), imputed=imputed)
 
 
