@@ -19,8 +19,8 @@ __all__ = ["MARGIN", "growth_by_band"]
 # Sides of the cells that Ā is found for, anchored to the scene, and pixels around them.
 CELL, NEAR = 4, 4
 MARGIN = CELL - 1 + NEAR
-# What else limits a direction.
-DELTA = 0.008
+# What else limits a direction, and the most that a pixel has by itself.
+DELTA, MOST_OWN = 0.008, 0.95
 
 
 def growth_by_band(
@@ -77,5 +77,5 @@ def _grown(kept: np.ndarray, share: np.ndarray, basis: np.ndarray, own: np.ndarr
     grown = np.maximum(np.diag(kernel), 1e-12)
     told = np.einsum("nw,wv->nv", kept.astype(np.float64), kernel**2) / grown
     mean = told @ (grown / grown.sum())
-    q = own[:, None]
+    q = np.minimum(own, MOST_OWN)[:, None]
     return np.asarray(grown / c * (1 + q * (mean[:, None] - 1)) / (1 + q * (told - 1)))

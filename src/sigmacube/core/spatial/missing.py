@@ -24,8 +24,8 @@ from sigmacube.core.spatial.smoothing import (
 )
 from sigmacube.core.spatial.views import View, shares
 
-__all__ = ["FILLINGS", "HALO", "filled_near", "filled_power",
-           "filling_boxes", "fillings_for", "hidden_lines", "imputed", "less_seen", "surrounded",
+__all__ = ["FEW", "FILLINGS", "HALO", "filled_near", "filled_power", "filling_boxes",
+           "fillings_for", "hidden_lines", "imputed", "imputed_noise", "less_seen", "surrounded",
            "told_around"]  # fmt: skip
 
 # Sides of the surroundings that a first guess is taken from, the smallest first.
@@ -41,6 +41,8 @@ SEEN = 0.5
 # Rounds of filling, and where less than some share of the scene was seen; every which column is
 # hidden to see how well they do.
 FILLINGS, MORE, MOSTLY = 3, 5, 0.7
+# The least share that noise of filled data is foretold for.
+LEAST_SHARE = 0.3
 HIDDEN = 12
 # Pixels of which less was seen are left to their surroundings.
 FEW = 0.2
@@ -142,6 +144,16 @@ def imputed(block: Block, strong: np.ndarray, power: np.ndarray) -> Block:
 def fillings_for(share: float) -> int:
     """Return in how many rounds a scene is filled of which a share was seen."""
     return FILLINGS if share > MOSTLY else MORE
+
+
+def imputed_noise(share: float, power: np.ndarray) -> np.ndarray:
+    """Return (k,) the noise of `imputed` data along directions of some power, noise included.
+
+    That of kept bands, α, as (A + P⁻¹)⁻¹ passes it on: 1/α along strong directions. One where
+    nothing is missing.
+    """
+    share, prior = max(share, LEAST_SHARE), _prior(power - 1)
+    return np.asarray(share * np.square((1 + prior) / (share + prior)))
 
 
 def filling_boxes(plan: Plan, need: Box, rounds: int = FILLINGS) -> list[Box]:

@@ -14,7 +14,7 @@ from sigmacube.core.spatial.gap_errors import gap_factor, hole_factor, most_gaps
 from sigmacube.core.spatial.geometry import Block, Box, Windows, window_sizes
 from sigmacube.core.spatial.incomplete import learnt_directions, with_rare
 from sigmacube.core.spatial.localised import lost_in_tiles
-from sigmacube.core.spatial.missing import FILLINGS, fillings_for, imputed
+from sigmacube.core.spatial.missing import FILLINGS, fillings_for, imputed, imputed_noise
 from sigmacube.core.spatial.noise_in_space import colour, coloured_edge, noise_power
 from sigmacube.core.spatial.risk import (
     Trial,
@@ -209,7 +209,7 @@ def survey(
     if np.any(powers[0] != 1):
         basis = _above(block, shape, total, count, powers[0], run, missing, share)
     basis, strength, noise, rest = strengths(basis, total, count, share)
-    noise = noise / max(share, 0.5)
+    noise = noise * imputed_noise(share, np.einsum("pk,pq,qk->k", basis, total, basis) / count)
     edges = np.array([coloured_edge(power, basis.shape[1], run) for power in powers])
     model = SpatialModel(
         shape=shape,
