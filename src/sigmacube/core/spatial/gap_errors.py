@@ -8,15 +8,16 @@ from functools import partial
 
 import numpy as np
 
+from sigmacube.core.spatial.gap_growth import growth_by_band
 from sigmacube.core.spatial.geometry import Block, Box
 from sigmacube.core.spatial.holes import find_holes
 from sigmacube.core.spatial.missing import (
     FEW,
-    band_growth,
     filled_near,
     filling_boxes,
     hidden_lines,
     less_seen,
+    told_around,
 )
 from sigmacube.core.spatial.risk import BIAS, RESPONSE, STEP, SURELY, Trial, capped, drawn
 from sigmacube.core.spatial.smoothing import Plan, Run, both_rounds
@@ -30,7 +31,7 @@ LOOKED_AT = 16
 # noise does not see what is made up in a hole: errors are less than claimed only where gaps are
 # scattered over most pixels.
 FEWEST = 50
-LEAST, MOST = 0.5, 10.0
+LEAST, MOST = 0.1, 10.0
 SCATTERED = 0.6
 # Noise of filled pixels over that of whole ones, from which on it rises above the windows' edges.
 NOISY = 1.5
@@ -60,12 +61,13 @@ def gap_factor(
     plan: Plan,
     table: RiskTable,
     run: Run,
+    fillings: int,
 ) -> float:
     """Return how much larger errors of pixels with gaps are than is claimed, on a patch.
 
     The patch is filled and smoothed with and without a little more noise on what was observed. What
-    was claimed is that of a whole pixel, times what `band_growth` makes of the noise that its kept
-    bands bring.
+    was claimed is that of a whole pixel, times what `growth_by_band` makes of the noise that its
+    kept bands bring.
 
     Parameters
     ----------
@@ -81,12 +83,12 @@ def gap_factor(
     if np.count_nonzero(where) < FEWEST:
         return 1.0
     probe = np.random.default_rng(17).standard_normal(y.shape)
-    boxes = filling_boxes(plan, box)
+    boxes, told = filling_boxes(plan, box, fillings), told_around(kept)
     own, moved = (
         project(np.where(kept, part, 0.0), basis, 0, run) for part in (y, y + STEP * probe)
     )
-    z, axes = filled_near(own, holes, power, box, boxes, plan, run)
-    nearby, _ = filled_near(moved, holes, power, box, boxes, plan, run, axes)
+    z, axes = filled_near(own, holes, told, power, box, boxes, plan, run)
+    nearby, _ = filled_near(moved, holes, told, power, box, boxes, plan, run, axes)
     smoothed, again = both_rounds(z, nearby, box, plan, run)
     response = (again.estimate - smoothed.estimate) / STEP
     residual, claim = smoothed.estimate - z, smoothed.claim
@@ -97,8 +99,8 @@ def gap_factor(
     views = less_seen(seen.located(views, box, smoothed, run), box, holes.share, 1.0)
     claim = claimed(views, box, table.gain, run)
     share = np.sum(basis**2, axis=1)
-    whole = slice(0, y.shape[0]), slice(0, y.shape[1])
-    claim = claim * (np.maximum(band_growth(holes, basis, whole, run), 1) @ share / share.sum())
+    own = np.clip(claim / basis.shape[1], 0, 1)
+    claim = claim * (growth_by_band(kept, box, box, basis, own, run) @ share / share.sum())
     lost = float(table.lost_signal(smoothed)[where].mean())
     actual += lost
     least = LEAST if where.mean() > SCATTERED else 1.0

@@ -10,9 +10,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
-from scipy.ndimage import uniform_filter
+from scipy.ndimage import maximum_filter, uniform_filter
 
-from sigmacube.core.parallel import strips
 from sigmacube.core.spatial.geometry import Block, Box, covering_box
 from sigmacube.core.spatial.holes import Holes, Many, find_holes
 from sigmacube.core.spatial.smoothing import (
@@ -25,25 +24,28 @@ from sigmacube.core.spatial.smoothing import (
 )
 from sigmacube.core.spatial.views import View, shares
 
-__all__ = ["FILLINGS", "HALO", "band_growth", "filled_near", "filled_power", "own_growth",
-           "filling_boxes", "hidden_lines", "imputed", "less_seen"]  # fmt: skip
+__all__ = ["FEW", "FILLINGS", "HALO", "filled_near", "filled_power", "filling_boxes",
+           "fillings_for", "hidden_lines", "imputed", "imputed_noise", "less_seen", "surrounded",
+           "told_around"]  # fmt: skip
 
 # Sides of the surroundings that a first guess is taken from, the smallest first.
 AROUND = (5, 21)
 HALO = AROUND[-1] // 2
-# Weight of the surroundings, and of the estimate so far, beside the pixel's own kept bands.
-RIDGE = 0.003
-TRUST = 0.3
-# Rounds of filling; every which column is hidden to see how well they do.
-FILLINGS = 3
+# Weight of surroundings that lack nothing, and of the estimate so far, beside the pixel's own kept
+# bands; least and most power of a direction. Pixels tell of those around of which so much was seen,
+# over the most of any around.
+NEIGHBOURS = 2.0
+TRUST = 2.0
+POWERS = 0.05, 1e8
+SEEN = 0.5
+# Rounds of filling, and where less than some share of the scene was seen; every which column is
+# hidden to see how well they do.
+FILLINGS, MORE, MOSTLY = 3, 5, 0.7
+# The least share that noise of filled data is foretold for.
+LEAST_SHARE = 0.3
 HIDDEN = 12
-# Pixels of which less was seen are left to their surroundings; what else limits a direction.
+# Pixels of which less was seen are left to their surroundings.
 FEW = 0.2
-DELTA = 0.008
-# Pixels around one, to each side, whose noise is averaged.
-NEAR = 4
-# Rows whose noise is averaged at a time.
-STRIP = 8
 
 
 def filled_power(share: np.ndarray) -> np.ndarray:
@@ -54,27 +56,67 @@ def filled_power(share: np.ndarray) -> np.ndarray:
     return share * np.square((1 + TRUST) / (share + TRUST))
 
 
-def start(seen: np.ndarray, holes: Holes, power: np.ndarray) -> np.ndarray:
-    """Return a first z (row, col, k): what the kept bands say, the rest from the surroundings.
+def told_around(kept: np.ndarray) -> np.ndarray:
+    """Return (row, col) the share of what a pixel lacks that the pixels around it have."""
+    known = uniform_filter(kept.astype(np.float32), (*AROUND[:1] * 2, 1), mode="constant")
+    gone = ~kept
+    inside = uniform_filter(np.ones(kept.shape[:2], np.float32), AROUND[0], mode="constant")
+    share = np.sum(known, axis=2, where=gone) / np.maximum(gone.sum(axis=2) * inside, 1e-9)
+    return np.asarray(np.minimum(share, 1.0), dtype=np.float64)
 
-    Solves (A + δ) z = BᵀΩy + δ z̄ where elements are missing, z̄ the mean of pixels nearby. A
-    direction of much power (k,), in units of the noise, is told by little of it.
+
+def surrounded(seen: np.ndarray, holes: Holes, power: np.ndarray) -> np.ndarray:
+    """Return (row, col, k) the mean of pixels nearby, each told by itself.
+
+    (A + P⁻¹) z = BᵀΩy: a direction is no larger than its power (k,), in units of the noise.
     """
-    good = (holes.share > 0.5).astype(np.float64)
-    scaled = seen * (good / np.maximum(holes.share, 0.5))[..., None]
+    most = maximum_filter(holes.share, AROUND[-1], mode="constant")
+    good = ((holes.share > SEEN * most) & (most > 0)).astype(np.float64)
+    alone, where = seen * good[..., None], holes.where
+    own = seen[where]
+    alone[where] = holes.solve(own, np.zeros_like(own), _prior(power)) * good[where][:, None]
     around = np.zeros_like(seen)
     found = np.zeros(good.shape, dtype=bool)
     for side in AROUND:
         weight = uniform_filter(good, side, mode="constant")
-        mean = uniform_filter(scaled, (side, side, 1), mode="constant")
+        mean = uniform_filter(alone, (side, side, 1), mode="constant")
         fresh = (weight > 1e-9) & ~found
         around[fresh] = mean[fresh] / weight[fresh][:, None]
         found |= fresh
-    out = seen.copy()
-    out[holes.where] = holes.solve(
-        seen[holes.where], around[holes.where], np.minimum(RIDGE, 1 / np.maximum(power, 1.0))
-    )
+    return around
+
+
+def start(seen: np.ndarray, holes: Holes, told: np.ndarray | None, power: np.ndarray) -> np.ndarray:
+    """Return a first z (row, col, k): what the kept bands say, the rest from the surroundings.
+
+    (A + δ) z = BᵀΩy + δ z̄, z̄ the mean of pixels nearby, which counts as far as these have what the
+    pixel lacks, ``told`` (row, col), and no less than what a direction's power (k,) leaves open;
+    not beyond that if it is None.
+    """
+    where, trust = holes.where, _prior(power)
+    out, around = seen.copy(), surrounded(seen, holes, power)[where]
+    if told is not None:
+        trust = np.maximum(trust, NEIGHBOURS * told[where][:, None])
+        trust = _trusted(holes, seen[where], around, trust)
+    out[where] = holes.solve(seen[where], around, trust)
     return out
+
+
+def _trusted(holes: Holes, own: np.ndarray, guess: np.ndarray, most: np.ndarray) -> np.ndarray:
+    """Return (pixels, k) the weight of a guess beside what the kept bands say, at most ``most``.
+
+    Less where these show that it is off: one over the variance of its error.
+    """
+    off = own - guess + holes.unseen(guess)
+    size = np.einsum("pk,pk->p", off, off) / own.shape[1]
+    share = np.maximum(holes.share[holes.where], FEW)
+    excess = np.maximum(size - share, 0) / share**2
+    return np.asarray(1 / (1 / most + excess[:, None]))
+
+
+def _prior(power: np.ndarray) -> np.ndarray:
+    """Return (k,) one over the power along each direction."""
+    return 1 / np.clip(power, *POWERS)
 
 
 def imputed(block: Block, strong: np.ndarray, power: np.ndarray) -> Block:
@@ -90,13 +132,28 @@ def imputed(block: Block, strong: np.ndarray, power: np.ndarray) -> Block:
         if kept is None or kept.all():
             return y, None
         holes = find_holes(kept, strong)
-        z = start(np.where(kept, y, 0.0) @ strong, holes, power)
+        z = start(np.where(kept, y, 0.0) @ strong, holes, None, power)
         rng = np.random.default_rng([11, rows.start, cols.start])
         noise = rng.standard_normal(y.shape)
         within = (noise @ strong) * (holes.share > 0.5)[..., None]
         return np.where(kept, y, (z - within) @ strong.T + noise), None
 
     return complete
+
+
+def fillings_for(share: float) -> int:
+    """Return in how many rounds a scene is filled of which a share was seen."""
+    return FILLINGS if share > MOSTLY else MORE
+
+
+def imputed_noise(share: float, power: np.ndarray) -> np.ndarray:
+    """Return (k,) the noise of `imputed` data along directions of some power, noise included.
+
+    That of kept bands, α, as (A + P⁻¹)⁻¹ passes it on: 1/α along strong directions. One where
+    nothing is missing.
+    """
+    share, prior = max(share, LEAST_SHARE), _prior(power - 1)
+    return np.asarray(share * np.square((1 + prior) / (share + prior)))
 
 
 def filling_boxes(plan: Plan, need: Box, rounds: int = FILLINGS) -> list[Box]:
@@ -110,6 +167,7 @@ def filling_boxes(plan: Plan, need: Box, rounds: int = FILLINGS) -> list[Box]:
 def filled_near(
     seen: np.ndarray,
     holes: Holes,
+    told: np.ndarray,
     power: np.ndarray,
     outer: Box,
     boxes: list[Box],
@@ -119,34 +177,34 @@ def filled_near(
 ) -> tuple[np.ndarray, list[Nearby]]:
     """Return z (rows, cols, k) on the first box, and the axes of windows by round.
 
-    From BᵀΩy on ``outer`` and the power (k,) along each direction. ``near`` are those of
-    almost the same data. From the second round on data change so little that
+    From BᵀΩy and `told_around` on ``outer``, and the power (k,) along each direction. ``near`` are
+    those of almost the same data. From the second round on data change so little that
     the axes of the round before do as well.
     """
-    z, axes = np.ascontiguousarray(start(seen, holes, power)[boxes[-1].within(outer)]), list(near)
+    z, axes = (
+        np.ascontiguousarray(start(seen, holes, told, power)[boxes[-1].within(outer)]),
+        list(near),
+    )
     for number, (box, inner) in enumerate(zip(boxes[:0:-1], boxes[-2::-1], strict=True)):
         known = near[number] if near else axes[1] if number > 1 else None
         pilot, found = first_round(z, box, inner, plan, run, known)
         if not near:
             axes.append(found)
         part = holes.part(inner.within(outer))
-        z = fill(part, np.ascontiguousarray(seen[inner.within(outer)]), pilot)
+        z = fill(part, np.ascontiguousarray(seen[inner.within(outer)]), pilot, power)
     return z, axes
 
 
-def fill(holes: Holes, seen: np.ndarray, estimate: np.ndarray) -> np.ndarray:
+def fill(holes: Holes, seen: np.ndarray, estimate: np.ndarray, power: np.ndarray) -> np.ndarray:
     """Return z = BᵀΩy + (I − A) z̃ (row, col, k) from BᵀΩy and the estimate ẑ so far.
 
-    z̃ = (A + δI)⁻¹ (BᵀΩy + δẑ): what the kept bands say themselves counts as well, and counts for
-    more where they show that the estimate is off: 1/δ is the variance of its error.
+    z̃ = (A + δ)⁻¹ (BᵀΩy + δẑ): what the kept bands say themselves counts as well, and counts for
+    more where they show that the estimate is off: 1/δ is the variance of its error, which is no
+    larger than the direction's power (k,).
     """
     out, where = seen.copy(), holes.where
     own, guess = seen[where], estimate[where].astype(np.float64)
-    off = own - guess + holes.unseen(guess)
-    power = np.einsum("pk,pk->p", off, off) / own.shape[1]
-    share = np.maximum(holes.share[where], FEW)
-    trust = 1 / (1 / TRUST + np.maximum(power - share, 0) / share**2)
-    best = holes.solve(own, guess, trust[:, None])
+    best = holes.solve(own, guess, _trusted(holes, own, guess, np.maximum(TRUST, _prior(power))))
     out[where] += holes.unseen(best)
     return out
 
@@ -156,7 +214,7 @@ def less_seen(views: list[View], box: Box, share: np.ndarray, factor: float) -> 
 
     With α the share of the pixel that was observed, over the mean of its window, a claimed error q
     becomes q / (1 − (1 − α) q), times factor^((1 − α)⁴). That the surroundings are noisier as well
-    is for `band_growth`.
+    is for `growth_by_band`.
     """
     return [_less(view, box, share, factor) for view in views]
 
@@ -174,70 +232,6 @@ def _less(view: View, box: Box, share: np.ndarray, factor: float) -> View:
     return replace(view, weight=(view.weight * growth).astype(np.float32))
 
 
-def band_growth(holes: Holes, basis: np.ndarray, core: tuple[slice, slice], run: Run) -> np.ndarray:
-    """Return (row, col, P) on ``core`` how much larger a band's variance is by what is missing.
-
-    The noise of a pixel's coefficients is A⁻¹, along a band b_v (A + δI)⁻¹ b_vᵀ (1 + δ) / c_v times
-    that of a whole pixel; a window averages the noise of the pixels around that miss elements. One
-    for whole pixels; those that were hardly seen are left to others and do not count.
-    """
-    rows, cols = (slice(max(s.start - NEAR, 0), min(s.stop + NEAR, n))
-                  for s, n in zip(core, holes.where.shape, strict=True))  # fmt: skip
-    part = holes.part((rows, cols))
-    growth = np.ones((*part.where.shape, len(basis)), dtype=np.float32)
-    growth[part.where] = _growth_of(part, basis, run)
-    counts = np.where(part.where & (part.share > FEW), 1.0, 0.0)
-    growth[counts == 0] = 0.0
-    there = part.where
-    (top, bottom), across = [(s.start - wide.start, s.stop - wide.start) for s, wide in
-                             zip(core, (rows, cols), strict=True)]  # fmt: skip
-    out = np.empty((bottom - top, across[1] - across[0], len(basis)), dtype=np.float32)
-
-    def fill(some: slice) -> None:
-        low = max(some.start + top - NEAR, 0)
-        tall = slice(low, min(some.stop + top + NEAR, len(growth)))
-        down = some.start + top - low, some.stop + top - low
-        total, number = (
-            _around(_around(values[tall], 0, down), 1, across) for values in (growth, counts)
-        )
-        mean = (total + 1e-9) / (number + 1e-9)[..., None]
-        mine = there[some.start + top : some.stop + top, slice(*across)]
-        out[some] = np.where(mine[..., None], mean, 1.0)
-
-    run(fill, strips(0, bottom - top, STRIP))
-    return out
-
-
-def own_growth(holes: Holes, basis: np.ndarray, core: tuple[slice, slice], run: Run) -> np.ndarray:
-    """Return (row, col, P) on ``core`` by how much a pixel's own noise grows along each band."""
-    part = holes.part(core)
-    growth = np.ones((*part.where.shape, len(basis)), dtype=np.float32)
-    growth[part.where] = _growth_of(part, basis, run)
-    return growth
-
-
-def _growth_of(holes: Holes, basis: np.ndarray, run: Run) -> np.ndarray:
-    """Return (pixels, P) the growth of pixels with holes by themselves; one for those not seen."""
-    share = np.maximum(np.sum(basis**2, axis=1), 1e-12)
-    rows = holes.diagonal(basis, DELTA, run)
-    rows *= ((1 + DELTA) / share).astype(np.float32)
-    rows[holes.share[holes.where] <= FEW] = 1.0
-    return rows
-
-
-def _around(values: np.ndarray, axis: int, span: tuple[int, int]) -> np.ndarray:
-    """Return the sum over NEAR neighbours to each side, on a span of an axis, in one order."""
-    length = values.shape[axis]
-    total = np.zeros((*values.shape[:axis], span[1] - span[0], *values.shape[axis + 1 :]))
-    moved, added = np.moveaxis(values, axis, 0), np.moveaxis(total, axis, 0)
-    for shift in range(-NEAR, NEAR + 1):
-        low, high = max(span[0] + shift, 0), min(span[1] + shift, length)
-        if low >= high:
-            continue
-        added[low - shift - span[0] : high - shift - span[0]] += moved[low:high]
-    return total
-
-
 def hidden_lines(z: np.ndarray, plan: Plan, run: Run) -> tuple[Smoothed, np.ndarray, np.ndarray]:
     """Hide some columns of z (rows, cols, k), fill them, and return estimate, share and where."""
     rows, cols, k = z.shape
@@ -248,6 +242,6 @@ def hidden_lines(z: np.ndarray, plan: Plan, run: Run) -> tuple[Smoothed, np.ndar
     all_of_it = Many(np.arange(number), np.broadcast_to(np.eye(k), (number, k, k)))
     box = Box(0, rows, 0, cols)
     holes = Holes(where, [all_of_it], share)
-    data, _ = filled_near(np.where(where[..., None], 0.0, z), holes, np.ones(k), box,
-                  filling_boxes(plan, box), plan, run)  # fmt: skip
+    data, _ = filled_near(np.where(where[..., None], 0.0, z), holes, told_around(~where[..., None]),
+                          np.full(k, np.inf), box, filling_boxes(plan, box), plan, run)  # fmt: skip
     return second_round(data, box, box, plan, run), share, where

@@ -10,18 +10,18 @@ from sigmacube.core.parallel import in_turn
 from sigmacube.core.spatial.errors import SpatialErrors
 from sigmacube.core.spatial.fit import cut
 from sigmacube.core.spatial.gap_errors import graded
+from sigmacube.core.spatial.gap_growth import growth_by_band
 from sigmacube.core.spatial.geometry import Block, Box, covering_box, grow
 from sigmacube.core.spatial.holes import Holes, find_holes
 from sigmacube.core.spatial.localised import lost_at
 from sigmacube.core.spatial.missing import (
     FEW,
     HALO,
-    band_growth,
     filled_near,
     filled_power,
     filling_boxes,
     less_seen,
-    own_growth,
+    told_around,
 )
 from sigmacube.core.spatial.smoothing import Nearby, Plan, Run, Smoothed, second_round
 from sigmacube.core.spatial.subspace import project, squares
@@ -69,6 +69,8 @@ class _Data:
     holes: Holes | None
     outside: np.ndarray
     """(row, col) mean square outside the subspace, unit noise."""
+    there: tuple[np.ndarray, Box] | None = None
+    """(row, col, P) which values are there, and the box that this is known on, with holes."""
     near: Nearby | None = None
     """Axes of windows of almost the same coefficients."""
 
@@ -162,7 +164,7 @@ def _finish(
     growth = None
     if data.holes is not None:
         claim = claimed(views, core, gain, run)
-        growth = _growth(model, data.holes, core.within(data.box), claim, run)
+        growth = _growth(model, data, core, claim, run)
         variance *= growth
     restored = lines(y, estimate, kept, run)
     at = tuple(restored.T)
@@ -184,18 +186,14 @@ def _more_lost(
     return np.asarray(np.sqrt(1 + lost / np.maximum(size, 1e-12)))
 
 
-def _growth(
-    model: SpatialModel, holes: Holes, core: tuple[slice, slice], claim: np.ndarray, run: Run
-) -> np.ndarray:
-    """Return (row, col, P) by how much the variance grows where some of a pixel is missing.
-
-    As much of it as is claimed comes from the pixel itself, the rest from those around.
-    """
-    growth = band_growth(holes, model.basis, core, run)
-    own = np.clip(claim / model.basis.shape[1], 0, 1)[..., None].astype(np.float32)
-    growth += own * (own_growth(holes, model.basis, core, run) - growth)
-    np.maximum(growth, 1, out=growth)
-    partly = holes.where[core] & (holes.share[core] > FEW)
+def _growth(model: SpatialModel, data: _Data, core: Box, claim: np.ndarray, run: Run) -> np.ndarray:
+    """Return (row, col, P) by how much the variance grows where some of a pixel is missing."""
+    assert data.holes is not None
+    assert data.there is not None
+    own = np.clip(claim / model.basis.shape[1], 0, 1)
+    growth = growth_by_band(*data.there, core, model.basis, own, run)
+    inside = core.within(data.box)
+    partly = data.holes.where[inside] & (data.holes.share[inside] > FEW)
     growth[partly] *= np.float32(model.gap_factor)
     return growth
 
@@ -285,11 +283,12 @@ def _coefficients(block: Block, model: SpatialModel, plan: Plan, wide: Box, run:
         z = np.ascontiguousarray(seen[inner])
         return _Data(need, z, None, _outside(y[inner], z, None, model, need, run))
     holes = find_holes(kept, model.basis)
-    pixels = model.shape[0] * model.shape[1]
-    z, axes = filled_near(seen, holes, 1 / (model.strength * pixels), outer, boxes, plan, run)
+    told = told_around(kept)
+    z, axes = filled_near(seen, holes, told, model.power, outer, boxes, plan, run)
     outside = _outside(y[inner], z, kept[inner], model, need, run)
     # Where one round of filling is enough, data hardly change in it.
-    return _Data(need, z, holes.part(inner), outside, axes[0] if len(axes) == 1 else None)
+    near = axes[0] if len(axes) == 1 else None
+    return _Data(need, z, holes.part(inner), outside, (kept, outer), near)
 
 
 def _outside(

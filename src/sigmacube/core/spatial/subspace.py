@@ -210,13 +210,15 @@ def _tile_edge(n: int, bands: int, shape: tuple[int, int, int]) -> float:
 
 
 def strengths(
-    basis: np.ndarray, total: np.ndarray, count: float, imputed: bool = False
+    basis: np.ndarray, total: np.ndarray, count: float, share: float = 1.0
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, Unseen]:
     r"""Return B with its axes by falling strength, g_i / λ_i, the noise of each, faint signal.
 
     In units of the noise, β = P/M: a direction of strength x is observed at λ/M = x² + 1 + β +
     β/x². It errs by g = (1 + x²)/(x² + β) times its leverage; and, chosen by the data, it carries
-    noise along, (λ/M − x² cos²) in all, of which 1/(1 + x²) is taken for signal.
+    noise along, (λ/M − x² cos²) in all, of which 1/(1 + x²) is taken for signal. Where a share α of
+    the elements is there, coefficients have noise 1/α, and bands are told by α M pixels: β grows
+    by 1/α², and g = (1/α + x²)/(x² + β)/α.
     """
     values, turn = np.linalg.eigh(basis.T @ total @ basis)
     values, basis = np.maximum(values[::-1], 1e-12 * max(values[-1], 1e-300)), basis @ turn[:, ::-1]
@@ -224,17 +226,17 @@ def strengths(
     largest = np.argmax(np.abs(basis), axis=0)
     basis = basis * np.where(basis[largest, np.arange(basis.shape[1])] < 0, -1.0, 1.0)
     pixels, bands = max(count, 1.0), len(total)
-    beta = (bands - basis.shape[1]) / pixels
+    beta = (bands - basis.shape[1]) / (pixels * share**2)
     excess = values / pixels - 1 - beta
     root = np.sqrt(np.maximum(excess**2 - 4 * beta, 0))
     above = excess > 2 * math.sqrt(beta)
     x2 = np.where(above, np.maximum((excess + root) / 2, 1e-12), 1.0)
-    gain = np.where(above, (1 + x2) / (x2 + beta), 1.5)
+    gain = np.where(above, (1 / share + x2) / (x2 + beta), 1.5) / share
     cos2 = np.clip((x2**2 - beta) / (x2**2 + beta * x2), 0, 1)
     carried = np.where(above, values / pixels - x2 * cos2 - 1, 2 * beta)
     noise = 1 + np.clip(carried, 0, 0.2) / np.where(above, 1 + x2, 1.0)
     power = np.where(above, x2, np.maximum(excess, LEAST))
-    rest = unseen(x2[above], len(total), math.sqrt(beta), imputed)
+    rest = unseen(x2[above], len(total), math.sqrt(beta), share < 1)
     return basis, gain / (power * pixels), noise, rest
 
 

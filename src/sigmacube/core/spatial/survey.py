@@ -12,8 +12,9 @@ from sigmacube.core.rank import noise_edge
 from sigmacube.core.spatial.faint import HARDLY, Unseen, faint_signal
 from sigmacube.core.spatial.gap_errors import gap_factor, hole_factor, most_gaps
 from sigmacube.core.spatial.geometry import Block, Box, Windows, window_sizes
+from sigmacube.core.spatial.incomplete import learnt_directions, with_rare
 from sigmacube.core.spatial.localised import lost_in_tiles
-from sigmacube.core.spatial.missing import FILLINGS, imputed
+from sigmacube.core.spatial.missing import FILLINGS, fillings_for, imputed, imputed_noise
 from sigmacube.core.spatial.noise_in_space import colour, coloured_edge, noise_power
 from sigmacube.core.spatial.risk import (
     Trial,
@@ -113,6 +114,11 @@ class SpatialModel:
         return window_sizes(self.shape[:2], self.windows)
 
     @property
+    def power(self) -> np.ndarray:
+        """(k,) mean square of the signal along each direction, in units of the noise."""
+        return np.maximum(self.values / (self.shape[0] * self.shape[1]) - 1, 0)
+
+    @property
     def band_share(self) -> np.ndarray:
         """(P,) c_v = ‖B_v‖²."""
         return np.sum(self.basis**2, axis=1)
@@ -192,17 +198,18 @@ def survey(
     missing, gappy = share < 1 or count < shape[0] * shape[1], block
     if missing:
         filling = strong(total, count) if directions is None else directions
-        block, total, filling = _completed(block, shape, filling, total, count, run)
-    basis = rare(block, shape, principal(total, count), run, imputed=missing)
+        block, total = _completed(block, shape, filling, total, count, share, run)
+    # As far as noise goes, pairs of bands count that were both seen.
+    basis = rare(block, shape, principal(total, count, 1 / share**2), run, imputed=missing)
+    if missing:
+        block, basis, total = with_rare(gappy, shape, basis, total, count, run)
     powers = tuple(np.ones(w.side) for w in sizes)
     if not white_in_space:
         powers = noise_power(block, shape, basis, sizes, run)
     if np.any(powers[0] != 1):
-        basis = _above(block, shape, total, count, powers[0], run, missing)
-    basis, strength, noise, rest = strengths(basis, total, count, missing)
-    if missing:
-        seen = np.sum((filling.T @ basis) ** 2, axis=0)
-        noise = noise * (1 + (1 / max(share, 0.5) - 1) * seen)
+        basis = _above(block, shape, total, count, powers[0], run, missing, share)
+    basis, strength, noise, rest = strengths(basis, total, count, share)
+    noise = noise * imputed_noise(share, np.einsum("pk,pq,qk->k", basis, total, basis) / count)
     edges = np.array([coloured_edge(power, basis.shape[1], run) for power in powers])
     model = SpatialModel(
         shape=shape,
@@ -221,6 +228,7 @@ def survey(
         hole_classes=np.array([[np.inf], [1.0]]),
         gap_factor=1.0,
         faint=rest.expected / max(shape[2] - basis.shape[1], 1),
+        fillings=fillings_for(share),
     )
     if not (uncertainty or missing):  # gaps are filled by what signal turns out to have
         return model
@@ -231,8 +239,9 @@ def _gap_factor(block: Block, model: SpatialModel, risk: RiskTable, run: Run) ->
     """Return how much larger errors are where some of a pixel is missing."""
     box = most_gaps(block, model.shape, run)
     plan = Plan(window_sizes(box.shape, model.windows), model.noise_power, model.edges)
-    power = 1 / (model.strength * (model.shape[0] * model.shape[1]))
-    return gap_factor(*block(*box.slices), model.basis, power, plan, risk, run)
+    return gap_factor(
+        *block(*box.slices), model.basis, model.power, plan, risk, run, model.fillings
+    )
 
 
 def _measured(
@@ -329,10 +338,11 @@ def _above(
     power: np.ndarray,
     run: Run,
     imputed: bool,
+    share: float,
 ) -> np.ndarray:
     """Return the directions (P, k) above the edge of noise of some power over frequencies."""
     rise = coloured_edge(power, shape[2], run) / noise_edge(power.size, shape[2])
-    basis = principal(total, count, colour(power))
+    basis = principal(total, count, colour(power) / share**2)
     return rare(block, shape, basis, run, 1 + WIDER * (rise - 1), imputed=imputed)
 
 
@@ -342,19 +352,16 @@ def _completed(
     directions: np.ndarray,
     total: np.ndarray,
     count: float,
+    share: float,
     run: Run,
-) -> tuple[Block, np.ndarray, np.ndarray]:
-    """Return the scene with missing elements imputed, the sum of y yᵀ of it, and strong directions.
+) -> tuple[Block, np.ndarray]:
+    """Return the scene with missing elements imputed, and the sum of y yᵀ.
 
-    Sums over pairs of bands that were both seen scatter by the signal, not by the noise: twice they
-    are replaced by those of imputed data.
+    Sums over pairs of bands that were both seen scatter by the signal, not by the noise: they are
+    replaced by those of spectra whose gaps are drawn.
     """
-    for _ in range(2):
-        power = np.einsum("pk,pq,qk->k", directions, total, directions) / max(count, 1)
-        total, count, _ = gram(imputed(block, directions, power), shape, run)
-        directions = strong(total, count)
-    power = np.einsum("pk,pq,qk->k", directions, total, directions) / max(count, 1)
-    return imputed(block, directions, power), total, directions
+    found, power, total = learnt_directions(block, shape, directions, total, count, share, run)
+    return imputed(block, found, power), total
 
 
 def _smooth(block: Block, boxes: list[Box], model: SpatialModel, run: Run) -> tuple[float, float]:
