@@ -57,10 +57,10 @@ KEPT = (1.96 / 1.812) ** 2 - 1
 # to .35 in sixteen, of which fourteen are right.
 DEPARTS = 0.4
 # Errors of σ, relative, beside what the error model says of itself: in any case, where offsets of
-# lines were taken out, and where noise grows with the signal. What Stein's identity does not tell
-# the response does, to so much of σ². And how probable it must be at least that 95 % intervals hold
-# as much of the truth as they should. Chosen on draws of their own, see decision 0025.
-ALWAYS, LINES, GROWING, RESPONDS, LIKELY = 0.04, 0.05, 0.05, 0.05, 0.8
+# lines were taken out, and where the growth of noise was estimated. What Stein's identity does not
+# tell the response does, to so much of σ². And how probable it must be at least that 95 % intervals
+# hold as much of the truth as they should. Chosen on draws of their own, see decision 0025.
+ALWAYS, LINES, GROWING, RESPONDS, LIKELY = 0.04, 0.05, 0.02, 0.05, 0.8
 # Elements that a verdict needs, and σ over the noise that no estimate reaches.
 FEWEST, NO_SIGMA = 500, 1e-6
 
@@ -204,7 +204,10 @@ def _unsure(facts: Mapping[str, Any]) -> list[Fault]:
             "what is left of the offsets of lines is known badly",
             "Take them out by the instrument's own calibration first",
         ),
-        "signal": ("noise that grows with the signal has one factor for all bands", ""),
+        "signal": (
+            "how noise grows with the signal is known badly",
+            "Give the noise where it is known",
+        ),
     }[why]
     width = half_width(0.95)
     low, high = (100 * (2 * ndtr(width * np.exp(side * 2 * size)) - 1) for side in (-1, 1))
