@@ -557,6 +557,20 @@ def test_level_of_the_whole_scene_goes_up_and_down(share: float, alike: float) -
 
 
 @pytest.mark.statistical
+def test_bands_of_one_pixel_may_differ_in_brightness() -> None:
+    """Noise over one factor per pixel has unit variance in every band; 6000 pixels tell 2 %."""
+    truth = np.asarray(sc.synthetic.rare_materials((80, 76, 60), rng=9))
+    truth = (truth - truth.min(axis=(0, 1))) / np.ptp(truth, axis=(0, 1))
+    std = STD * np.sqrt(0.05 + 0.95 * truth / truth.mean(axis=(0, 1)))
+    noise = std * np.random.default_rng(2).normal(size=truth.shape)
+    model = fit_noise(truth + noise).model
+    assert isinstance(model, SignalNoise)
+    over = noise / model.pixel_scale(truth)[..., None] / model.value
+    power = np.mean(np.square(over), axis=(0, 1))
+    assert np.quantile(power, [0.05, 0.95]) == pytest.approx(1, abs=0.08)
+
+
+@pytest.mark.statistical
 def test_faint_signal_is_no_noise_at_any_frequency() -> None:
     """Signal in many directions; most of it where rows or columns are even."""
     rng = np.random.default_rng(7)
