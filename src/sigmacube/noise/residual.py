@@ -64,6 +64,8 @@ JUDGED_WINDOWS = 6
 # Squared singular values from this share of the squared edge on are followed from round to round,
 # in so many steps of subspace iteration, where there are that many.
 FOLLOWED, STEPS, FEWEST = 0.6, 2, 8
+# One pixel in so many shows the axes that all windows start from.
+THINNED = 8
 
 
 class ResidualNoise(NamedTuple):
@@ -224,7 +226,7 @@ def _start(
     model = SignalNoise(np.zeros(len(std)), np.ones(len(std)), reference / std, correlation)
     windows, inverse, none = [], 1 / std, np.zeros(0, dtype=np.intp)
     at: tuple[np.ndarray, ...]
-    dtype = precision(sample.by_window, std)
+    dtype, axes = precision(sample.by_window, std), _common_axes(sample, inverse)
     for number, (spectra, valid) in enumerate(parts):
         values = np.multiply(spectra, inverse, dtype=dtype, casting="same_kind")
         kept, raw, measured = None, values, spectra
@@ -236,8 +238,17 @@ def _start(
             at = np.nonzero(bounds.at(measured) & there)
         if kept is None and guesses:
             kept = np.ones(values.shape, dtype=bool)
-        windows.append(_Window(raw, there, values, kept, at))
+        mine = axes if len(values) >= len(std) and correlation is None else None
+        windows.append(_Window(raw, there, values, kept, at, mine))
     return _State(std, windows, model, aside)
+
+
+def _common_axes(sample: NoiseSample, inverse: np.ndarray) -> np.ndarray | None:
+    """Return the principal axes (bands, m) of some pixels of all windows; None for too few."""
+    spectra = np.concatenate([part[::THINNED] for part in sample.by_window]) * inverse
+    if len(spectra) < len(inverse):
+        return None
+    return _above(spectra, noise_edge(*spectra.shape), None)[2]
 
 
 def _in_units(model: SignalNoise, unit: np.ndarray) -> SignalNoise:

@@ -8,11 +8,14 @@ in space of what lies outside of B, as noise is white and signal is not.
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 from scipy.fft import dctn
 from scipy.special import expit, log_ndtr
+
+from sigmacube.core.parallel import ParallelMap, in_turn
 
 __all__ = ["Faint", "Unseen", "faint_signal", "unseen"]
 
@@ -131,7 +134,7 @@ class Faint(NamedTuple):
     """Correlation of neighbouring pixels of all that lies there, signal or noise."""
 
 
-def faint_signal(patches: list[np.ndarray], basis: np.ndarray) -> Faint:
+def faint_signal(patches: list[np.ndarray], basis: np.ndarray, run: ParallelMap = in_turn) -> Faint:
     """Return the signal per pixel outside B of unit-noise patches.
 
     The power of noise is the same at all spatial frequencies, whatever its level; that of signal
@@ -142,7 +145,7 @@ def faint_signal(patches: list[np.ndarray], basis: np.ndarray) -> Faint:
     patches = [y for y in patches if min(y.shape[:2]) > 1]
     if bands == k or not patches:
         return Faint(0.0, 0.0, 0.0)
-    spectra = [_spectrum(y, basis) for y in patches]
+    spectra = run(partial(_spectrum, basis.astype(np.float32)), patches)
     pixels = sum(float(part.number.sum()) for part in spectra)
     count, inside = (np.sum([getattr(p, n) for p in spectra], axis=0) for n in ("number", "inside"))
     outside = np.sum([part.outside for part in spectra], axis=0)
@@ -180,10 +183,10 @@ class _Spectrum(NamedTuple):
     """Correlation of neighbouring pixels outside of directions."""
 
 
-def _spectrum(y: np.ndarray, basis: np.ndarray) -> _Spectrum:
+def _spectrum(basis: np.ndarray, y: np.ndarray) -> _Spectrum:
     rows, cols = y.shape[:2]
     values = dctn(y.astype(np.float32), axes=(0, 1), norm="ortho")[1:, 1:]
-    inside = np.square(values @ basis.astype(np.float32))
+    inside = np.square(values @ basis)
     every = np.einsum("yxp,yxp->yx", values, values)
     outside = every - inside.sum(axis=2)
     radius = np.hypot(np.arange(1, rows)[:, None] / rows, np.arange(1, cols)[None] / cols)

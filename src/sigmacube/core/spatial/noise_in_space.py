@@ -120,8 +120,8 @@ def coloured_edge(power: np.ndarray, k: int, run: Run = in_turn) -> float:
     edge = noise_edge(max(n, 2), k)
     if np.all(power == 1):
         return edge
-    white = np.random.default_rng(0).standard_normal((DRAWS, n, k))
-    root = np.sqrt(power).reshape(-1, 1)
+    white = np.random.default_rng(0).standard_normal((DRAWS, n, k), dtype=np.float32)
+    root = np.sqrt(power).reshape(-1, 1).astype(np.float32)
     top, raised = np.sqrt(run(partial(_largest, root), white)).mean(axis=0)
     return float(edge * raised / top)
 

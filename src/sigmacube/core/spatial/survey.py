@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
+from itertools import pairwise
 
 import numpy as np
 
@@ -34,7 +35,7 @@ from sigmacube.core.spatial.subspace import (
     tiles,
 )
 from sigmacube.core.spatial.transform import forward
-from sigmacube.core.spatial.unexplained import leading_directions
+from sigmacube.core.spatial.unexplained import Apart, leading_directions
 from sigmacube.core.spatial.views import RiskTable, Sight
 
 __all__ = ["SpatialModel", "survey"]
@@ -62,6 +63,8 @@ class Whole:
     """Windows that the error model looks through."""
     outside: np.ndarray
     """(rows, cols) square of the data outside the subspace."""
+    apart: Apart
+    """Pixels that differ from all around them."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -252,7 +255,9 @@ def _measured(
         lost, error = _smooth(block, boxes, model, run)
         smooth = max(float(drawn(np.array(lost), np.zeros(()), np.array(error))), 0.0)
         localised, there = _localised(gappy, boxes, model, smooth, run)
-        shared = faint_signal([block(*box.slices)[0] for box in boxes], model.basis)
+        shared = faint_signal(
+            [block(*part.slices)[0] for box in boxes for part in _pieces(box)], model.basis, run
+        )
         bands, k = model.basis.shape
         faint = rest.less(smooth).given(
             shared.signal - max(lost, 0), math.hypot(shared.error, error)
@@ -273,7 +278,7 @@ def _measured(
     whole = None
     if not model.missing and trials[0].box.shape == model.shape[:2]:
         first = trials[0]
-        whole = Whole(first.z, first.smoothed, first.sights, first.outside)
+        whole = Whole(first.z, first.smoothed, first.sights, first.outside, singles.seen[0])
     return replace(
         model,
         strength=strength * _met(trials, powers[0]),
@@ -387,6 +392,15 @@ def patches(shape: tuple[int, int], missing: bool = False) -> list[Box]:
         top, left = round(down * (shape[0] - rows)), round(across * (shape[1] - cols))
         boxes.append(Box(top, top + rows, left, left + cols))
     return boxes
+
+
+def _pieces(box: Box) -> list[Box]:
+    """Return a box in pieces of about the same size, of 72 × 72 pixels at most."""
+    rows, cols = (
+        np.linspace(first, stop, -(-(stop - first) // PATCH) + 1).astype(int).tolist()
+        for first, stop in ((box.top, box.bottom), (box.left, box.right))
+    )
+    return [Box(*down, *across) for down in pairwise(rows) for across in pairwise(cols)]
 
 
 def _trials(
