@@ -11,6 +11,7 @@ import numpy as np
 
 from sigmacube.core.parallel import ParallelMap, at_once, in_turn
 from sigmacube.core.validity import of_bands, valid_elements
+from sigmacube.core.whitening import Noise
 from sigmacube.estimators import Region, estimator
 from sigmacube.noise.band_screen import smallest_step
 from sigmacube.noise.clipping import find_bounds
@@ -79,10 +80,10 @@ def find_line_offsets(
     for _ in range(3):  # what is signal shows better once most of the offsets are gone
         part = noise_sample(corrected(source, lines))
         sample = NoiseSample.of(*part, bands, impulses=impulses)
-        std = scales(sample)
+        std = scales(sample.products(run))
         if std is None:
             return None
-        sample = sample.scaled(std)
+        products = sample.products(run).whitened(Noise.create(std, len(bands)))
 
         def block(rows: slice, cols: slice) -> tuple[np.ndarray, np.ndarray]:
             part, known = source.block(rows, cols)
@@ -93,8 +94,8 @@ def find_line_offsets(
         shape = (n_rows, n_cols, len(bands))
         *signal, means = at_once(
             run,
-            partial(smooth_directions, sample, (0,), run),
-            partial(smooth_directions, sample, (1,), run),
+            partial(smooth_directions, products, (0,)),
+            partial(smooth_directions, products, (1,)),
             partial(profiles, block, shape, height),
         )
         steps = partial(median_steps, block, shape, height=height)

@@ -24,7 +24,7 @@ from sigmacube.noise.differences import (
     second_differences,
 )
 from sigmacube.noise.level import noise_share, scene_correlation
-from sigmacube.noise.regression import regression_noise
+from sigmacube.noise.regression import regression_by, regression_noise
 from sigmacube.noise.residual import fewer_components, residual_noise
 from sigmacube.noise.sample import NoiseSample
 from sigmacube.noise.shared import shared_noise, small_gains
@@ -249,11 +249,12 @@ def _default(
     sample: NoiseSample, run: ParallelMap, screen: BandScreen, bounds: Bounds | None, impulses: bool
 ) -> NoiseEstimate:
     """Take the correlation of bands from differences, level and growth from the residual."""
-    rough = _rough_noise(sample)
+    rough = _rough_noise(sample, run)
     level = residual_noise(sample, rough, run, aside=impulses, bounds=bounds, rough=True)
-    whole = replace(level.sample, kept=None, raw=None)
+    whole = level.sample if level.sample.kept is None else replace(
+        level.sample, kept=None, raw=None)  # fmt: skip
     # What other bands do not predict of a band has one level where correlation is the same.
-    even = rough if whole.blocks is sample.blocks else _rough_noise(whole)
+    even = rough if whole.blocks is sample.blocks else _rough_noise(whole, run)
     found, correlation = _differences(whole, even, run)
     if correlation is not None:
         start = np.maximum(found.bands.std, _std(level.model))
@@ -343,13 +344,13 @@ def by_regression(sample: NoiseSample, run: ParallelMap) -> Found:
 
 def by_residual(sample: NoiseSample, run: ParallelMap) -> Found:
     """Estimate the noise by what a first denoising removes."""
-    found = residual_noise(sample, _rough_noise(sample), run, signal_dependent=False)
+    found = residual_noise(sample, _rough_noise(sample, run), run, signal_dependent=False)
     return found.model, None
 
 
 def by_differences(sample: NoiseSample, run: ParallelMap) -> Found:
     """Estimate the noise, with its correlation between bands, by differences of neighbours."""
-    found, correlation = _differences(sample, _rough_noise(sample), run)
+    found, correlation = _differences(sample, _rough_noise(sample, run), run)
     return _covariance(found.bands.std, correlation), found
 
 
@@ -389,23 +390,24 @@ def _covariance(std: np.ndarray, correlation: np.ndarray | None) -> np.ndarray:
     return std if correlation is None else correlation * np.outer(std, std)
 
 
-def _rough_noise(sample: NoiseSample) -> np.ndarray:
+def _rough_noise(sample: NoiseSample, run: ParallelMap) -> np.ndarray:
     """Return a first standard deviation per band, rather too large than too small."""
-    spectra = sample.spectra
-    size = np.sqrt(np.mean(np.square(spectra), axis=0))
+    products = sample.products(run)
+    total, count = products.total, products.count
+    size = np.sqrt(np.diag(total) / count)
     if not np.all(size > 0):  # what differs was taken for impulses
         raise ValueError(
             "Invalid scene for a noise estimate: all values of a band are the same, but for "
             "impulses. Give the noise instead."
         )
-    if len(spectra) >= 2 * sample.n_bands:
-        std = regression_noise(spectra)
+    if count >= 2 * sample.n_bands:
+        std = regression_by(total, count)
     else:
         pairs = zip(sample.blocks, sample.valid, strict=True)
         changes = np.concatenate([second_differences(*pair) for pair in pairs])
         if not len(changes):
             raise ValueError(
-                f"Invalid scene for a noise estimate: {len(spectra)} valid pixels, and no square "
+                f"Invalid scene for a noise estimate: {count} valid pixels, and no square "
                 "of four neighbours among them. Give the noise instead."
             )
         std = 1.4826 * np.median(np.abs(changes), axis=0)

@@ -163,9 +163,10 @@ def small_gains(sample: NoiseSample, noise: Noise) -> np.ndarray | None:
     left = gain_left(sample, noise)
     if not left > 0:
         return None
-    spectra = sample.spectra
-    power = left / float(np.mean(np.square(noise.whiten(spectra))))
-    found = power * (spectra.T @ spectra / len(spectra) - noise.factor @ noise.factor.T)
+    products = sample.products()
+    mean = products.total / products.count
+    power = left * sample.n_bands / float(np.trace(noise.whiten(noise.whiten(mean).T)))
+    found = power * (mean - noise.factor @ noise.factor.T)
     values, vectors = np.linalg.eigh(found)
     return np.asarray((vectors * np.maximum(values, 0)) @ vectors.T)
 
@@ -193,14 +194,15 @@ def _outside(sample: NoiseSample, noise: Noise, run: ParallelMap) -> tuple[np.nd
     where they are large.
     """
     white = replace(sample, blocks=run(noise.whiten, sample.blocks))
-    signal = smooth_directions(white, run=run)
+    signal = smooth_directions(sample.products(run).whitened(noise))
     if sample.n_bands < FEW_BANDS or signal.shape[1] > sample.n_bands // 2:
         return None, False
     calm = calm_differences(white, signal, run)
     calm = calm - (calm @ signal) @ signal.T
     if len(calm) < 2 * sample.n_bands:
         return None, False
-    shapes = (noise.std, np.ones(sample.n_bands), sample.spectra.mean(axis=0))
+    products = sample.products(run)
+    shapes = (noise.std, np.ones(sample.n_bands), products.mean)
     tests = run(lambda shape: _Test.of(noise.whiten(shape), signal, calm), shapes)
     best = int(np.argmax([test.excess for test in tests]))
     if not tests[best].stands_out:
@@ -208,8 +210,8 @@ def _outside(sample: NoiseSample, noise: Noise, run: ParallelMap) -> tuple[np.nd
     power = tests[best].power
     if best < 2:
         return power * np.outer(shapes[best], shapes[best]), False
-    spectra = sample.spectra  # a gain multiplies every pixel's own spectrum
-    found = power * (spectra.T @ spectra / len(spectra) - noise.factor @ noise.factor.T)
+    # A gain multiplies every pixel's own spectrum.
+    found = power * (products.total / products.count - noise.factor @ noise.factor.T)
     size = np.sqrt(np.maximum(np.diag(found), 0)) / noise.std
     return found, bool(np.median(size) > DOUBTFUL_GAINS)
 
@@ -252,10 +254,9 @@ class _Test(NamedTuple):
 
 def _in_space(sample: NoiseSample, noise: Noise, run: ParallelMap) -> np.ndarray | None:
     """Return the covariance of shared noise that is white in space; None without any."""
-    spectra = noise.whiten(sample.spectra)
-    spectra = spectra - spectra.mean(axis=0)
     count = min(DIRECTIONS, sample.n_bands // 2)
-    directions = np.linalg.eigh(spectra.T @ spectra)[1][:, ::-1][:, :count]
+    own = sample.products(run).whitened(noise).own
+    directions = np.linalg.eigh(own)[1][:, ::-1][:, :count]
     waves, radius = _waves(sample, noise, directions, run)
     if len(waves) < FEWEST or count < 1:
         return None
@@ -291,7 +292,7 @@ def _doubtful(sample: NoiseSample, noise: Noise, run: ParallelMap) -> bool:
     if count < 2 * sample.n_bands:
         return False
     inverse = np.linalg.pinv(_covariance(calm[..., high]), hermitian=True)
-    for shape in (noise.std, np.ones(sample.n_bands), sample.spectra.mean(axis=0)):
+    for shape in (noise.std, np.ones(sample.n_bands), sample.products(run).mean):
         u = noise.whiten(shape)
         along = np.tensordot(calm, inverse @ u / max(float(u @ inverse @ u), 1e-300), axes=(1, 0))
         at_high, at_medium = (
