@@ -535,7 +535,9 @@ def settle_noise(
         value = np.asarray(noise, dtype=np.float64)
         return SettledNoise(float(value) if value.ndim == 0 else value.copy(), "given")
     values, mask = noise_sample(source)
-    mean = mean_spectrum(values, np.any(valid_elements(values, mask), axis=2))
+    mean = np.zeros(source.shape[2])
+    if noise is not None and not isinstance(noise, str):  # these are lines about it
+        mean = mean_spectrum(values, np.any(valid_elements(values, mask), axis=2))
     if isinstance(noise, InstrumentNoise):
         return _instrument(noise, values, mask, mean)
     if isinstance(noise, SignalNoise):

@@ -268,7 +268,7 @@ def _default(
         model = _covariance(model, correlation)
     _check_positive(_std(model), sample.positions)
     if sample.kept_share > MOSTLY and _rarely_clipped(bounds):
-        found, model = _by_scene(found, model, whole)
+        found, model = _by_scene(found, model, whole, run)
     part = replace(_found(model, found, DEFAULT, screen), wild_share=level.wild_share)
     if sample.kept_share > MOSTLY:
         part = _with_shared(part, whole, run)
@@ -300,14 +300,14 @@ def _rarely_clipped(bounds: Bounds | None) -> bool:
 
 
 def _by_scene(
-    found: DifferencesNoise, model: np.ndarray | SignalNoise, sample: NoiseSample
+    found: DifferencesNoise, model: np.ndarray | SignalNoise, sample: NoiseSample, run: ParallelMap
 ) -> tuple[DifferencesNoise, np.ndarray | SignalNoise]:
     """Return correlation and level of the noise by what the whole scene leaves outside of signal.
 
     Noise that almost all bands share lies inside, and what is left tells nothing of its level.
     """
     if value_of(model).ndim == 2:
-        bands = scene_correlation(sample, model)
+        bands = scene_correlation(sample, model, run)
         if bands is not None:
             found = found._replace(bands=found.bands._replace(by_lag=bands.by_lag))
             correlation = correlation_matrix(bands.by_lag, sample.positions)
@@ -316,7 +316,7 @@ def _by_scene(
             else:
                 model = _covariance(_std(model), correlation)
     if found.bands.by_lag[:2][-1] < ALIKE:
-        model = _scaled(model, noise_share(sample, model))
+        model = _scaled(model, noise_share(sample, model, run))
     return found, model
 
 
@@ -359,7 +359,7 @@ def _with_shared(part: NoiseEstimate, sample: NoiseSample, run: ParallelMap) -> 
     known = Noise.create(part.value, sample.n_bands)
     shared, doubtful = shared_noise(sample, known, run)
     if shared is None and not isinstance(part.model, SignalNoise):
-        shared = small_gains(sample, known)
+        shared = small_gains(sample, known, run)
     if shared is None:
         return replace(part, shared_doubtful=doubtful)
     total = known.factor @ known.factor.T + shared

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from sigmacube.core.parallel import ParallelMap, in_turn
 from sigmacube.core.spatial.faint import faint_signal
 from sigmacube.core.spatial.noise_in_space import FAINT
 from sigmacube.core.spatial.subspace import principal
@@ -32,7 +33,9 @@ FEWEST, MOST = 4, 0.75
 UNEVEN, EVEN, FEW = 0.02, 0.01, 2
 
 
-def noise_share(sample: NoiseSample, model: np.ndarray | SignalNoise) -> float:
+def noise_share(
+    sample: NoiseSample, model: np.ndarray | SignalNoise, run: ParallelMap = in_turn
+) -> float:
     """Return the share of the noise's variance, as it was estimated, that is noise.
 
     Parameters
@@ -41,6 +44,8 @@ def noise_share(sample: NoiseSample, model: np.ndarray | SignalNoise) -> float:
         Windows of the scene; those without gaps count.
     model
         Noise of its bands as known so far.
+    run
+        Parallel map over windows.
 
     Examples
     --------
@@ -58,13 +63,13 @@ def noise_share(sample: NoiseSample, model: np.ndarray | SignalNoise) -> float:
     0.96
     """
     patches = _whitened(sample, model)
-    outside = _Outside.of(patches)
+    outside = _Outside.of(patches, run)
     if outside is None or outside.uneven > UNEVEN:
         return 1.0
     bands, k = outside.basis.shape
     beta = (bands - k) / outside.pixels
     expected = bands - k - _taken(outside.along, beta)
-    missing = 1 - (outside.left - _faint(patches, outside.basis)) / expected
+    missing = 1 - (outside.left - _faint(patches, outside.basis, run)) / expected
     least = SURELY * math.sqrt(2 / (outside.pixels * (bands - k)))
     return max(1 - missing + least**2 / missing, LOWEST) if missing > least else 1.0
 
@@ -84,13 +89,12 @@ class _Outside(NamedTuple):
     correlation between bands leaves."""
 
     @classmethod
-    def of(cls, patches: list[np.ndarray]) -> _Outside | None:
+    def of(cls, patches: list[np.ndarray], run: ParallelMap) -> _Outside | None:
         """Return it of windows that do not overlap; None where they have too few pixels."""
         pixels = sum(patch.shape[0] * patch.shape[1] for patch in patches)
         if not patches or pixels < FEWEST * patches[0].shape[2]:
             return None
-        spectra = np.concatenate([patch.reshape(-1, patch.shape[2]) for patch in patches])
-        total = spectra.T @ spectra
+        total = sum(run(lambda flat: flat.T @ flat, [p.reshape(-1, p.shape[2]) for p in patches]))
         basis = principal(total, pixels)
         bands, k = basis.shape
         if k > MOST * bands:
@@ -102,7 +106,7 @@ class _Outside(NamedTuple):
 
 
 def scene_correlation(
-    sample: NoiseSample, model: np.ndarray | SignalNoise
+    sample: NoiseSample, model: np.ndarray | SignalNoise, run: ParallelMap = in_turn
 ) -> BandCorrelation | None:
     """Return the correlation of noise between bands, by what the scene leaves outside of signal.
 
@@ -111,11 +115,11 @@ def scene_correlation(
 
     Parameters
     ----------
-    sample, model
+    sample, model, run
         As for `noise_share`; the model is correlated between bands.
     """
     known = Noise.create(value_of(model), sample.n_bands)
-    outside = _Outside.of(patches := _whitened(sample, model))
+    outside = _Outside.of(patches := _whitened(sample, model), run)
     if outside is None:
         return None
     white = np.concatenate([patch.reshape(-1, sample.n_bands) for patch in patches])
@@ -127,7 +131,7 @@ def scene_correlation(
         return None
     correlation = correlation_matrix(found.by_lag, sample.positions)
     better = Noise.create(correlation * np.outer(known.std, known.std), sample.n_bands)
-    again = _Outside.of([better.whiten(known.unwhiten(patch)) for patch in patches])
+    again = _Outside.of([better.whiten(known.unwhiten(patch)) for patch in patches], run)
     if again is None or again.basis.shape[1] > outside.basis.shape[1] + FEW:
         return None  # what a wrong correlation leaves stands out, or is uneven
     return found if again.uneven < min(max(outside.uneven, EVEN), UNEVEN) else None
@@ -145,9 +149,9 @@ def _whitened(sample: NoiseSample, model: np.ndarray | SignalNoise) -> list[np.n
     return patches
 
 
-def _faint(patches: list[np.ndarray], basis: np.ndarray) -> float:
+def _faint(patches: list[np.ndarray], basis: np.ndarray, run: ParallelMap) -> float:
     """Return the signal per pixel outside B, unless noise may be correlated in space."""
-    found = faint_signal(patches, basis)
+    found = faint_signal(patches, basis, run)
     least = SURELY * found.error
     if found.signal <= least or found.alike > FAINT:
         return 0.0

@@ -64,8 +64,8 @@ JUDGED_WINDOWS = 6
 # Squared singular values from this share of the squared edge on are followed from round to round,
 # in so many steps of subspace iteration, where there are that many.
 FOLLOWED, STEPS, FEWEST = 0.6, 2, 8
-# One pixel in so many shows the axes that all windows start from.
-THINNED = 8
+# Axes, beyond those of the signal of all windows, that a window starts from for what it has alone.
+MORE = 24
 
 
 class ResidualNoise(NamedTuple):
@@ -226,7 +226,7 @@ def _start(
     model = SignalNoise(np.zeros(len(std)), np.ones(len(std)), reference / std, correlation)
     windows, inverse, none = [], 1 / std, np.zeros(0, dtype=np.intp)
     at: tuple[np.ndarray, ...]
-    dtype, axes = precision(sample.by_window, std), _common_axes(sample, inverse)
+    dtype, axes = precision(sample.by_window, std), _common_axes(sample, std)
     for number, (spectra, valid) in enumerate(parts):
         values = np.multiply(spectra, inverse, dtype=dtype, casting="same_kind")
         kept, raw, measured = None, values, spectra
@@ -243,12 +243,14 @@ def _start(
     return _State(std, windows, model, aside)
 
 
-def _common_axes(sample: NoiseSample, inverse: np.ndarray) -> np.ndarray | None:
-    """Return the principal axes (bands, m) of some pixels of all windows; None for too few."""
-    spectra = np.concatenate([part[::THINNED] for part in sample.by_window]) * inverse
-    if len(spectra) < len(inverse):
+def _common_axes(sample: NoiseSample, std: np.ndarray) -> np.ndarray | None:
+    """Return the principal axes (bands, m) of all windows, over the noise; None for too few."""
+    products = sample.products()
+    if products.count < len(std):
         return None
-    return _above(spectra, noise_edge(*spectra.shape), None)[2]
+    values, vectors = np.linalg.eigh(products.total / np.outer(std, std))
+    seen = int(np.count_nonzero(values > noise_edge(products.count, len(std)) ** 2))
+    return vectors[:, ::-1][:, : seen + MORE]
 
 
 def _in_units(model: SignalNoise, unit: np.ndarray) -> SignalNoise:
@@ -500,7 +502,8 @@ def _above(
         for _ in range(STEPS):
             axes = np.linalg.qr(gram @ axes)[0]
         values, turn = np.linalg.eigh(axes.T @ (gram @ axes))
-        values, axes = values[::-1], axes @ turn[:, ::-1]
+        followed = max(int(np.count_nonzero(values > FOLLOWED * floor**2)), FEWEST)
+        values, axes = values[::-1][:followed], axes @ turn[:, ::-1][:, :followed]
     above = values > floor**2
     return np.sqrt(values[above]), axes[:, above], axes
 

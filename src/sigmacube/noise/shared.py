@@ -119,7 +119,7 @@ def shared_noise(sample: NoiseSample, noise: Noise, run: ParallelMap = in_turn) 
     return SharedNoise(np.sum(found, axis=0) if found else None, gains or doubtful)
 
 
-def gain_left(sample: NoiseSample, noise: Noise) -> float:
+def gain_left(sample: NoiseSample, noise: Noise, run: ParallelMap = in_turn) -> float:
     """Return the variance, over that of the noise of a band, that pixels keep of their own gains.
 
     A gain is noise along the pixel's own spectrum. Second differences along it hold no more than
@@ -140,7 +140,8 @@ def gain_left(sample: NoiseSample, noise: Noise) -> float:
     >>> gain_left(NoiseSample.create(noisy, np.arange(40), every), known) > 0.05
     True
     """
-    near, far = _along_own(sample, noise, 1), _along_own(sample, noise, 2)
+    windows = list(zip(run(noise.whiten, sample.blocks), sample.valid, strict=True))
+    near, far = (np.concatenate(run(partial(_along_own, apart), windows)) for apart in (1, 2))
     if len(far) < FEWEST * FEW_BANDS:
         return 0.0
     usual = float(ndtri((1 + OWN_QUANTILE) / 2))
@@ -155,15 +156,15 @@ def gain_left(sample: NoiseSample, noise: Noise) -> float:
     return left / sample.n_bands
 
 
-def small_gains(sample: NoiseSample, noise: Noise) -> np.ndarray | None:
+def small_gains(sample: NoiseSample, noise: Noise, run: ParallelMap = in_turn) -> np.ndarray | None:
     """Return the covariance (bands, bands) of gains that are too small for `shared_noise`.
 
     As noise along the mean product of spectra, as large as `gain_left` has it; None without any.
     """
-    left = gain_left(sample, noise)
+    left = gain_left(sample, noise, run)
     if not left > 0:
         return None
-    products = sample.products()
+    products = sample.products(run)
     mean = products.total / products.count
     power = left * sample.n_bands / float(np.trace(noise.whiten(noise.whiten(mean).T)))
     found = power * (mean - noise.factor @ noise.factor.T)
@@ -171,20 +172,23 @@ def small_gains(sample: NoiseSample, noise: Noise) -> np.ndarray | None:
     return np.asarray((vectors * np.maximum(values, 0)) @ vectors.T)
 
 
-def _along_own(sample: NoiseSample, noise: Noise, apart: int) -> np.ndarray:
+def _along_own(apart: int, window: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
     """Return mixed second differences (n,) of pixels, along the mean of the four spectra."""
-    found = []
-    for block, valid in zip(sample.blocks, sample.valid, strict=True):
-        if min(valid.shape) <= apart:
-            continue
-        white, first, last = noise.whiten(block), slice(None, -apart), slice(apart, None)
-        corners = [(y, x) for y in (first, last) for x in (first, last)]
-        a, b, c, d = (white[corner] for corner in corners)
-        own = a + b + c + d
-        length = np.maximum(np.sqrt(np.sum(own**2, axis=2)), 1e-300)
-        there = np.logical_and.reduce([valid[corner] for corner in corners])
-        found.append((np.sum((a - b - c + d) / 2 * own, axis=2) / length)[there])
-    return np.concatenate([np.zeros(0), *found])
+    white, valid = window
+    if min(valid.shape) <= apart:
+        return np.zeros(0)
+    first, last = slice(None, -apart), slice(apart, None)
+    corners = [(y, x) for y in (first, last) for x in (first, last)]
+    a, b, c, d = (white[corner] for corner in corners)
+    own = a + b
+    change = a - b
+    own += c
+    change -= c
+    own += d
+    change += d
+    length = np.maximum(np.sqrt(np.einsum("yxv,yxv->yx", own, own)), 1e-300)
+    there = np.logical_and.reduce([valid[corner] for corner in corners])
+    return np.asarray((np.einsum("yxv,yxv->yx", change, own) / (2 * length))[there])
 
 
 def _outside(sample: NoiseSample, noise: Noise, run: ParallelMap) -> tuple[np.ndarray | None, bool]:
