@@ -32,7 +32,8 @@ from sigmacube.core.windows import WindowGrid
 from sigmacube.noise.caveats import WILD, caveats
 from sigmacube.noise.instrument import DarkNoise, InstrumentNoise, noise_of
 from sigmacube.noise.line_offsets import LineOffsets
-from sigmacube.noise.signal_noise import SignalNoise
+from sigmacube.noise.sample import NoiseSample
+from sigmacube.noise.signal_noise import SignalNoise, like_mean
 from sigmacube.settings import Settings
 
 # Elements that are looked at together when the whole scene is streamed: 8 MB of float64.
@@ -43,9 +44,8 @@ MOSAIC = 200
 REGIONS = 5
 # Rows that are whitened at a time.
 STRIP = 8
-# Pixels around one that the size of its noise is taken from, to each side, if they are like it: so
-# many standard deviations of their own noise apart.
-AROUND, LIKE = 3, 5.0
+# Pixels around one that the size of its noise is taken from, to each side, if they are like it.
+AROUND = 3
 # Distance of the largest windows of the spatial prior, in steps: small ones follow the detail.
 APART = 1.5
 _NOISE_PARTS = ("gain", "offset", "reference", "correlation")
@@ -357,7 +357,7 @@ class Scene:
         if not kept.all():
             spectra = np.where(kept, spectra, np.asarray(noise.reference))
         power = np.square(_pixel_scale(spectra, None, noise))
-        smooth = np.sqrt(_like_mean(power, np.asarray(kept.any(axis=2)), noise.jitter()))
+        smooth = np.sqrt(like_mean(power, np.asarray(kept.any(axis=2)), noise.jitter(), AROUND))
         top, left = rows.start - tall.start, cols.start - wide.start
         return smooth[top : top + len(values), left : left + values.shape[1]]
 
@@ -457,25 +457,6 @@ def _pixel_scale(spectra: np.ndarray, missing: np.ndarray | None, noise: SignalN
     )
 
 
-def _like_mean(image: np.ndarray, valid: np.ndarray, jitter: float) -> np.ndarray:
-    """Return the mean of the pixels around every pixel that differ by no more than noise may.
-
-    ``jitter`` is the standard deviation of a pixel of power one; it grows with the root of the
-    power. Borders stay where they are. Sums have the same order wherever a block begins.
-    """
-    side = 2 * AROUND + 1
-    padded = np.pad(np.where(valid, image, np.inf), AROUND, constant_values=np.inf)
-    reach = LIKE * jitter * np.sqrt(image)
-    total, count = image.copy(), np.ones_like(image)
-    for i, j in np.ndindex(side, side):
-        if (i, j) != (AROUND, AROUND):
-            other = padded[i : i + image.shape[0], j : j + image.shape[1]]
-            like = np.abs(other - image) <= reach
-            total += np.where(like, other, 0.0)
-            count += like
-    return total / count
-
-
 def find_presence(
     source: Source, progress: Progress | None = None, run: ParallelMap = in_turn
 ) -> Presence:
@@ -524,10 +505,12 @@ def settle_noise(
     settings: Settings,
     *,
     workers: int | None = None,
+    sample: NoiseSample | None = None,
 ) -> SettledNoise:
     """Return the noise to use, estimating it where it is not given.
 
     Large scenes are looked at in part, see `noise_sample`. What is set aside is no noise.
+    ``sample`` holds windows of the source, if these have been taken.
     """
     about = getattr(source, "metadata", None) or {}
     noise = noise_of(noise, source.shape[2], getattr(source, "wavelengths", None), about)
@@ -536,7 +519,7 @@ def settle_noise(
         return SettledNoise(float(value) if value.ndim == 0 else value.copy(), "given")
     values, mask = noise_sample(source)
     mean = np.zeros(source.shape[2])
-    if noise is not None and not isinstance(noise, str):  # these are lines about it
+    if noise is not None and not isinstance(noise, str):  # models that are lines about it
         mean = mean_spectrum(values, np.any(valid_elements(values, mask), axis=2))
     if isinstance(noise, InstrumentNoise):
         return _instrument(noise, values, mask, mean)
@@ -546,7 +529,9 @@ def settle_noise(
 
     asked, robust = None if isinstance(noise, DarkNoise) else noise, settings.solver == "robust"
     many = WILD if settings.prior == "spatial" else np.inf
-    found = fit_noise(values, asked, mask=mask, workers=workers, impulses=robust, many=many)
+    found = fit_noise(
+        values, asked, mask=mask, workers=workers, impulses=robust, many=many, sample=sample
+    )
     if isinstance(noise, DarkNoise):
         name = f"dark frames and {found.source}"
         return SettledNoise(noise.completed(found, mean), name, found.summary())

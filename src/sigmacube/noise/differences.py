@@ -108,7 +108,7 @@ def signal_directions(products: Products) -> tuple[np.ndarray, float]:
         for matrix in (products.beside.sum(axis=0) / 2, products.own)
     )
     correlation = (alike / max(products.pairs, 1)) / np.maximum(
-        power / max(products.count, 1), 1e-300
+        power / max(products.number, 1), 1e-300
     )
     n_bands = len(correlation)
     noise_level = np.median(correlation[n_bands // 2 :])

@@ -181,6 +181,7 @@ def fit_noise(
     workers: int | None = None,
     impulses: bool = False,
     many: float = np.inf,
+    sample: NoiseSample | None = None,
 ) -> NoiseEstimate:
     """Estimate the noise of a cube and say how.
 
@@ -196,6 +197,8 @@ def fit_noise(
         Whether a solver will set impulses aside, so that they are no noise.
     many
         Share of values far outside the noise from which on it will do so in any case.
+    sample
+        Windows of the cube, if these have been taken.
     """
     if method is not None and method not in ESTIMATORS:
         names = ", ".join(repr(name) for name in ESTIMATORS)
@@ -206,7 +209,7 @@ def fit_noise(
         spectra = np.where(missing[valid], np.nan, spectra)
     with parallel(workers) as run:
         screen = screen_bands(spectra, run)
-        part = _estimated(values, mask, bands, screen, method, impulses, run)
+        part = _estimated(values, mask, bands, screen, method, impulses, run, sample)
     if not impulses and part.wild_share >= many:
         again = fit_noise(values, method, mask=mask, workers=workers, impulses=True)
         return replace(again, wild_share=max(part.wild_share, again.wild_share))
@@ -217,7 +220,7 @@ def fit_noise(
 
 def _estimated(
     values: np.ndarray, mask: np.ndarray | None, bands: np.ndarray, screen: BandScreen,
-    method: str | None, impulses: bool, run: ParallelMap,
+    method: str | None, impulses: bool, run: ParallelMap, sample: NoiseSample | None,
 ) -> NoiseEstimate:  # fmt: skip
     """Return the estimate on the usable ones of the bands with data."""
     _announce(screen, bands)
@@ -227,7 +230,9 @@ def _estimated(
         )
     bounds = screen.bounds.select(screen.usable) if screen.bounds.any else None
     usable = bands[screen.usable]
-    sample = NoiseSample.of(values, mask, usable, impulses=impulses, bounds=bounds)
+    # Impulses are told by bounds, which nobody knew of when windows were taken before.
+    if sample is None or impulses or not np.array_equal(sample.positions, usable):
+        sample = NoiseSample.of(values, mask, usable, impulses=impulses, bounds=bounds)
     if method is None:
         return _default(sample, run, screen, bounds, impulses)
     model, found = load(ESTIMATORS[method])(sample, run)
@@ -393,7 +398,7 @@ def _covariance(std: np.ndarray, correlation: np.ndarray | None) -> np.ndarray:
 def _rough_noise(sample: NoiseSample, run: ParallelMap) -> np.ndarray:
     """Return a first standard deviation per band, rather too large than too small."""
     products = sample.products(run)
-    total, count = products.total, products.count
+    total, count = products.total, products.number
     size = np.sqrt(np.diag(total) / count)
     if not np.all(size > 0):  # what differs was taken for impulses
         raise ValueError(

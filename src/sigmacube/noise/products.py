@@ -15,7 +15,7 @@ __all__ = ["Products"]
 class Products(NamedTuple):
     """Sums over some windows; whoever asks needs no look at the spectra themselves."""
 
-    count: int
+    number: int
     """Spectra."""
     mean: np.ndarray
     """(bands,) their mean."""
@@ -29,7 +29,7 @@ class Products(NamedTuple):
     @property
     def total(self) -> np.ndarray:
         """(bands, bands) sum of y yᵀ, y a spectrum as it is."""
-        return self.own + self.count * np.outer(self.mean, self.mean)
+        return self.own + self.number * np.outer(self.mean, self.mean)
 
     def whitened(self, noise: Noise) -> Products:
         """Return those of the spectra in units of some noise."""
@@ -38,7 +38,7 @@ class Products(NamedTuple):
             return noise.whiten(noise.whiten(matrix).T)
 
         beside = np.stack([white(part) for part in self.beside])
-        return Products(self.count, noise.whiten(self.mean), white(self.own), beside, self.pairs)
+        return Products(self.number, noise.whiten(self.mean), white(self.own), beside, self.pairs)
 
     @classmethod
     def of(

@@ -246,10 +246,10 @@ def _start(
 def _common_axes(sample: NoiseSample, std: np.ndarray) -> np.ndarray | None:
     """Return the principal axes (bands, m) of all windows, over the noise; None for too few."""
     products = sample.products()
-    if products.count < len(std):
+    if products.number < len(std):
         return None
     values, vectors = np.linalg.eigh(products.total / np.outer(std, std))
-    seen = int(np.count_nonzero(values > noise_edge(products.count, len(std)) ** 2))
+    seen = int(np.count_nonzero(values > noise_edge(products.number, len(std)) ** 2))
     return vectors[:, ::-1][:, : seen + MORE]
 
 

@@ -16,7 +16,7 @@ BEYOND, FEW = 1.3, 1
 
 def scales(products: Products) -> np.ndarray | None:
     """Return a rough noise (bands,); None where there are too few pixels to tell, or no noise."""
-    total, count = products.total, products.count
+    total, count = products.total, products.number
     if count < 2 * len(total):
         return None
     std = regression_by(total, count)

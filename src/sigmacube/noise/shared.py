@@ -165,7 +165,7 @@ def small_gains(sample: NoiseSample, noise: Noise, run: ParallelMap = in_turn) -
     if not left > 0:
         return None
     products = sample.products(run)
-    mean = products.total / products.count
+    mean = products.total / products.number
     power = left * sample.n_bands / float(np.trace(noise.whiten(noise.whiten(mean).T)))
     found = power * (mean - noise.factor @ noise.factor.T)
     values, vectors = np.linalg.eigh(found)
@@ -215,7 +215,7 @@ def _outside(sample: NoiseSample, noise: Noise, run: ParallelMap) -> tuple[np.nd
     if best < 2:
         return power * np.outer(shapes[best], shapes[best]), False
     # A gain multiplies every pixel's own spectrum.
-    found = power * (products.total / products.count - noise.factor @ noise.factor.T)
+    found = power * (products.total / products.number - noise.factor @ noise.factor.T)
     size = np.sqrt(np.maximum(np.diag(found), 0)) / noise.std
     return found, bool(np.median(size) > DOUBTFUL_GAINS)
 

@@ -198,8 +198,7 @@ def second_shrinkage(fits: Fits, pilot: np.ndarray, noise_power: np.ndarray) -> 
 
 
 def _with_mean(h: np.ndarray, fits: Fits) -> np.ndarray:
-    h[:, :, 0, 0] = 1
-    h[np.nonzero(~fits.kept[:, :, 0, 0])] = 0
+    h[:, :, 0, 0] = fits.kept[:, :, 0, 0]
     return h
 
 

@@ -255,9 +255,7 @@ def _measured(
         lost, error = _smooth(block, boxes, model, run)
         smooth = max(float(drawn(np.array(lost), np.zeros(()), np.array(error))), 0.0)
         localised, there = _localised(gappy, boxes, model, smooth, run)
-        shared = faint_signal(
-            [block(*part.slices)[0] for box in boxes for part in _pieces(box)], model.basis, run
-        )
+        shared = faint_signal(_pieces(block, boxes), model.basis, run)
         bands, k = model.basis.shape
         faint = rest.less(smooth).given(
             shared.signal - max(lost, 0), math.hypot(shared.error, error)
@@ -394,13 +392,17 @@ def patches(shape: tuple[int, int], missing: bool = False) -> list[Box]:
     return boxes
 
 
-def _pieces(box: Box) -> list[Box]:
-    """Return a box in pieces of about the same size, of 72 × 72 pixels at most."""
-    rows, cols = (
-        np.linspace(first, stop, -(-(stop - first) // PATCH) + 1).astype(int).tolist()
-        for first, stop in ((box.top, box.bottom), (box.left, box.right))
-    )
-    return [Box(*down, *across) for down in pairwise(rows) for across in pairwise(cols)]
+def _pieces(block: Block, boxes: list[Box]) -> list[np.ndarray]:
+    """Return the data of patches in pieces of about the same size, 72 × 72 pixels at most."""
+    found = []
+    for box in boxes:
+        rows, cols = (
+            np.linspace(first, stop, -(-(stop - first) // PATCH) + 1).astype(int).tolist()
+            for first, stop in ((box.top, box.bottom), (box.left, box.right))
+        )
+        places = [Box(*down, *across) for down in pairwise(rows) for across in pairwise(cols)]
+        found += [block(*place.slices)[0] for place in places]
+    return found
 
 
 def _trials(
