@@ -31,11 +31,15 @@ from scipy.special import ndtri
 
 import sigmacube as sc
 from pages import markdown, put_tables
+from sigmacube.commands.study import find_studies
 from sigmacube.core.errors import PixelSets
 from sigmacube.core.parallel import parallel
 from sigmacube.core.spatial import SpatialModel, SpatialPart, smooth_region, survey
 from sigmacube.noise.estimation import estimate_noise
 from sigmacube.synthetic import fractal_texture, rare_materials, smooth_fields
+
+find_studies()
+from sigmacube.studies.spatial_borders import near_borders  # noqa: E402
 
 LEVELS = (0.5, 0.68, 0.9, 0.95, 0.99)
 WITHIN = (0.03, 0.03, 0.02, 0.012, 0.01)
@@ -120,17 +124,6 @@ def indian_pines(data: Path) -> np.ndarray | None:
     cube = loadmat(path)["simu_indian"].astype(np.float64)
     low, high = cube.min(axis=(0, 1)), cube.max(axis=(0, 1))
     return (cube - low) / (high - low)
-
-
-def near_borders(truth: np.ndarray) -> np.ndarray:
-    near = np.zeros(truth.shape[:2], dtype=bool)
-    down = np.abs(np.diff(truth, axis=0)).max(axis=2) > 1e-9
-    across = np.abs(np.diff(truth, axis=1)).max(axis=2) > 1e-9
-    near[1:] |= down
-    near[:-1] |= down
-    near[:, 1:] |= across
-    near[:, :-1] |= across
-    return near
 
 
 def indian(data: Path) -> Iterator[Row]:

@@ -24,11 +24,14 @@ tested on all trials; on real scenes also each trial's *own σ*, which is what a
 scenes have no truth of their own: as in the paper, the denoised scene serves as one. The decision
 records 0012 and 0013 tell how trials are drawn and judged.
 
-All studies are of the low-rank windows of the paper's family, `prior=None`: *defaults* here are the
-defaults of that family. Their values and σ are those of the first release, which tests hold the
-present code to (within 1e-6), so figures stay as they were kept. What `prior="spatial"`, the
-default of `denoise`, reaches is measured elsewhere: `python benchmarks/spatial.py`
-([the spatial estimator](spatial.md)) and `python benchmarks/honesty.py` ([honesty](honesty.md)).
+Studies whose name begins with `spatial` are of `prior="spatial"`, the default of `denoise`; their
+noise is told and of unit size, and their figures are means over draws of it. More of that
+estimator, on real scenes and with noise unknown, is on the pages of [the spatial
+estimator](spatial.md) and of [honesty](honesty.md).
+
+All other studies are of the low-rank windows of the paper's family, `prior=None`: *defaults* there
+are the defaults of that family. Their values and σ are those of the first release, which tests hold
+the present code to (within 1e-6), so figures stay as they were kept.
 """
 
 

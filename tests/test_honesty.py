@@ -12,7 +12,6 @@ from scipy import ndimage
 import sigmacube as sc
 from sigmacube import pipeline
 from sigmacube.check.verdict import Levels, predicted
-from sigmacube.core.parallel import in_turn
 from sigmacube.core.spatial.faint import faint_signal
 from sigmacube.core.whitening import Noise
 from sigmacube.noise import shared
@@ -216,19 +215,24 @@ def test_single_far_elements_do_not_outvote_the_others() -> None:
     assert uneven.light < 0.05
 
 
-def test_texture_is_doubted_only_where_shared_noise_has_room() -> None:
+def test_what_falls_little_with_frequency_is_doubted() -> None:
+    """Brightness that varies from pixel to pixel, hardly smooth, may be common mode or texture."""
     rng = np.random.default_rng(3)
-    texture = sc.synthetic.fractal_texture((64, 60, 40), rng=5)
-    noise = Noise.create(STD, 40)
-    every = np.ones((64, 60), dtype=bool)
+    fields = smooth_fields((64, 60, 40), rng=5)
+    every, noise = np.ones((64, 60), dtype=bool), Noise.create(STD, 40)
 
-    def doubtful(cube: np.ndarray) -> bool:
-        sample = NoiseSample.create(cube, np.arange(40), every)
-        return bool(shared._doubtful(sample, noise, in_turn))
+    def seen(shift: np.ndarray) -> shared.SharedNoise:
+        noisy = fields + STD * (rng.normal(size=fields.shape) + 2 * shift[..., None])
+        return shared.shared_noise(NoiseSample.create(noisy, np.arange(40), every), noise)
 
-    noisy = texture + STD * rng.normal(size=texture.shape)
-    assert not doubtful(noisy)
-    assert doubtful(noisy + 2 * STD * rng.normal(size=(64, 60, 1)))
+    white = rng.normal(size=(64, 60))
+    rough = ndimage.gaussian_filter(white, 0.48)
+    smooth = ndimage.gaussian_filter(white, 1.5)
+    assert seen(white).covariance is not None
+    for shift, doubted in ((rough, True), (smooth, False), (np.zeros_like(white), False)):
+        found = seen(shift / max(shift.std(), 1e-9))
+        assert found.covariance is None
+        assert found.doubtful == doubted
 
 
 def test_faint_signal_is_told_by_neighbours() -> None:

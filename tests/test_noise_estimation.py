@@ -515,11 +515,30 @@ def test_noise_that_bands_share_shows_outside_the_signal(
     assert fit_noise(noisy).shared == 0
 
 
-def test_smooth_texture_is_no_shared_noise() -> None:
-    """Texture at all scales looks like it in space; outside the signal there is nothing."""
+@pytest.mark.statistical
+@pytest.mark.parametrize("factor", [0.0, 0.5, 1.0, 3.0, 20.0])
+def test_common_mode_is_told_from_rough_texture(factor: float) -> None:
+    """Some 600 coefficients at high frequencies tell its size to 3 %; what is not there is not."""
+    rng = np.random.default_rng(2)
     texture = sc.synthetic.fractal_texture((64, 60, 50), rng=5)
-    noisy = texture + np.random.default_rng(2).normal(scale=STD, size=texture.shape)
+    noisy = texture + rng.normal(scale=STD, size=texture.shape)
+    noisy += factor * STD * rng.normal(size=(64, 60, 1))
+    assert fit_noise(noisy).shared == pytest.approx(factor, rel=0.12)
+
+
+@pytest.mark.data
+@pytest.mark.statistical
+def test_signal_of_a_beach_is_no_shared_noise(data_dir: Path) -> None:
+    """Its strongest directions are as rough as noise, but along no spectrum that noise has."""
+    with np.load(data_dir / "scenes" / "beach2.npz") as kept:
+        beach = scale_bands(kept["cube"][..., ::2])
+    std = fit_noise(beach).std
+    clean = sc.denoise(beach, std, prior=None, step=5, uncertainty=False).estimate
+    rng = np.random.default_rng(4)
+    noisy = clean + std * rng.normal(size=clean.shape)
     assert fit_noise(noisy).shared == 0
+    noisy += std * rng.normal(size=(*clean.shape[:2], 1))
+    assert fit_noise(noisy).shared == pytest.approx(1, abs=0.1)
 
 
 @pytest.mark.parametrize("shape", [(24, 24, 120), (28, 45, 40), (4, 2, 124), (60, 50, 40)])

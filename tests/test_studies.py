@@ -112,6 +112,16 @@ def test_quick_study_end_to_end(tmp_path, monkeypatch):
     assert "out/spread.png" in Path("page.md").read_text()
 
 
+def test_a_study_of_the_spatial_estimator_end_to_end(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    result = run("spatial_borders", "--quick", "--out", "out")
+    assert result.exit_code == 0, result.output
+    record = json.loads(Path("out/spatial_borders.json").read_text())
+    assert {check["verdict"] for check in record["checks"]} == {"right", "wrong, as it must be"}
+    text = load("spatial_borders").table(Report.from_json(json.dumps(record)))
+    assert text.count("control: ") == 2
+
+
 def test_wrong_figures_end_with_exit_code_1(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(ranks, "LEAST_SHARE", 1.1)

@@ -204,6 +204,7 @@ class Survey:
             facts["clipped_expected"] = True
         if "basis" in self.learnt:
             facts["directions"] = self.learnt["basis"].shape[1] / len(self.bands)
+            facts["size_unsure"] = float(self.learnt["risk_unsure"])
         if self.offsets is not None:
             facts["offsets"] = (("rows", "columns")[self.offsets.axis], self.offsets.strength)
         return facts

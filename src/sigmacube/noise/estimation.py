@@ -360,8 +360,15 @@ def by_differences(sample: NoiseSample, run: ParallelMap) -> Found:
 
 
 def _with_shared(part: NoiseEstimate, sample: NoiseSample, run: ParallelMap) -> NoiseEstimate:
-    """Return the estimate with the noise that all bands of a pixel share, where there is some."""
+    """Return the estimate with the noise that all bands of a pixel share, where there is some.
+
+    Rounding is no less than it is: a band that is hardly ever off its step would tell all others.
+    """
     known = Noise.create(part.value, sample.n_bands)
+    least = part.screen.step[part.screen.usable] / np.sqrt(12) / known.std
+    if np.any(least > 1):
+        grown = np.maximum(least, 1.0)
+        known = Noise.create(known.factor @ known.factor.T * np.outer(grown, grown), sample.n_bands)
     shared, doubtful = shared_noise(sample, known, run)
     if shared is None and not isinstance(part.model, SignalNoise):
         shared = small_gains(sample, known, run)

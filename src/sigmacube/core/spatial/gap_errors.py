@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from functools import partial
 
@@ -17,7 +18,7 @@ from sigmacube.core.spatial.missing import (
     hidden_lines,
     less_seen,
 )
-from sigmacube.core.spatial.risk import BIAS, STEP, Trial, capped
+from sigmacube.core.spatial.risk import BIAS, RESPONSE, STEP, SURELY, Trial, capped, drawn
 from sigmacube.core.spatial.smoothing import Plan, Run, both_rounds
 from sigmacube.core.spatial.subspace import batches, blocks, project
 from sigmacube.core.spatial.views import RiskTable, View, claimed, look, scaled, sights
@@ -31,6 +32,8 @@ LOOKED_AT = 16
 FEWEST = 50
 LEAST, MOST = 0.5, 10.0
 SCATTERED = 0.6
+# Noise of filled pixels over that of whole ones, from which on it rises above the windows' edges.
+NOISY = 1.5
 # Shares of hidden pixels that bound the classes of their claim, and the largest and least factor.
 CLASSES = (0.4, 0.6, 0.75, 0.85, 0.93)
 HIGHEST, LEAST_OWN = 100.0, 0.1
@@ -85,18 +88,46 @@ def gap_factor(
     z, axes = filled_near(own, holes, power, box, boxes, plan, run)
     nearby, _ = filled_near(moved, holes, power, box, boxes, plan, run, axes)
     smoothed, again = both_rounds(z, nearby, box, plan, run)
-    response = capped((again.estimate - smoothed.estimate) / STEP, smoothed.claim)
-    seen = replace(table, lost=np.zeros(()))  # no response shows signal that no window sees
+    response = (again.estimate - smoothed.estimate) / STEP
+    residual, claim = smoothed.estimate - z, smoothed.claim
+    actual = _error_there(residual, (nearby - z) / STEP, response, claim, where)
+    # No response shows signal that no window sees.
+    seen = replace(table, lost=np.zeros_like(table.lost))
     views = look(sights(smoothed, box, plan), plan, table, run)
-    views = less_seen(seen.located(views, box, smoothed.claim, run), box, holes.share, 1.0)
+    views = less_seen(seen.located(views, box, smoothed, run), box, holes.share, 1.0)
     claim = claimed(views, box, table.gain, run)
     share = np.sum(basis**2, axis=1)
     whole = slice(0, y.shape[0]), slice(0, y.shape[1])
     claim = claim * (np.maximum(band_growth(holes, basis, whole, run), 1) @ share / share.sum())
-    actual = BIAS * np.square(response).sum(axis=2)[where].mean() + float(table.lost)
+    lost = float(table.lost_signal(smoothed)[where].mean())
+    actual += lost
     least = LEAST if where.mean() > SCATTERED else 1.0
-    claimed_ = float(claim[where].mean() + table.lost)
+    claimed_ = float(claim[where].mean()) + lost
     return float(np.clip(actual / max(claimed_, 1e-9), least, MOST))
+
+
+def _error_there(
+    residual: np.ndarray,
+    probe: np.ndarray,
+    response: np.ndarray,
+    claim: np.ndarray,
+    where: np.ndarray,
+) -> float:
+    """Return the squared error of a pixel of those in question, mean over all of them.
+
+    Pixels that were filled by little have more noise than windows reckon with: what rises above
+    their edges is noise that was kept, and responds by more than it errs. The identity, with the
+    probe's own power in place of the noise's, knows of that; it scatters, and counts as far as it
+    surely finds less than the response.
+    """
+    expected = BIAS * np.square(capped(response, claim)).sum(axis=2)[where].mean()
+    power, across = (np.einsum("yxk,yxk->yx", probe, part)[where] for part in (probe, response))
+    if power.mean() < NOISY * residual.shape[2]:
+        return float(expected)
+    found = np.square(residual).sum(axis=2)[where] - power + 2 * across
+    scatter = SURELY * float(np.std(found)) / math.sqrt(len(found))
+    found = drawn(found.mean(), np.asarray(expected), np.asarray(scatter))
+    return float(np.clip(found, LEAST * RESPONSE * expected, expected))
 
 
 def hole_factor(
@@ -113,7 +144,7 @@ def hole_factor(
     if not where.any():  # narrower than the distance of hidden columns
         return 1.0, np.array([[np.inf], [1.0]])
     views = look(sights(smoothed, trial.box, trial.plan), trial.plan, table, run)
-    views = table.located(views, trial.box, smoothed.claim, run)
+    views = table.located(views, trial.box, smoothed, run)
     actual = np.sum((smoothed.estimate - z)[where] ** 2, axis=1) - noise.sum()
     claim = claimed(less_seen(views, trial.box, share, 1.0), trial.box, table.gain, run)[where]
     factor = float(np.clip(actual.sum() / max(claim.sum(), 1e-9), 1.0, HIGHEST))

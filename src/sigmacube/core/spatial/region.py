@@ -118,9 +118,7 @@ def smooth_region(
         estimate = _bands(smoothed.estimate[inside], model, core, run)
         return SpatialPart(estimate, None, *windows, [], None)
     through = sights(smoothed, wide, plan) if whole is None else whole.sights
-    views = _views(
-        model, look(through, plan, model.risk, run), smoothed.claim, data, wide, core, run
-    )
+    views = _views(model, look(through, plan, model.risk, run), smoothed, data, wide, core, run)
     seen = (apart(smoothed.estimate) if whole is None else whole.apart).within(inside)
     own = alone(seen, smoothed.leverage[inside])
     return _finish(
@@ -256,14 +254,14 @@ def _shares(
 def _views(
     model: SpatialModel,
     views: list[View],
-    claim: np.ndarray,
+    smoothed: Smoothed,
     data: _Data,
     wide: Box,
     core: Box,
     run: Run,
 ) -> list[View]:
     """Return the views of a region, scaled by what windows claim and by what is missing."""
-    views = model.risk.located(views, wide, claim, run)
+    views = model.risk.located(views, wide, smoothed, run)
     inside = np.zeros(wide.shape)
     inside[core.within(wide)] = 1.0
     views = scaled(views, wide, inside)

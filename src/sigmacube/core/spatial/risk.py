@@ -19,6 +19,7 @@ import numpy as np
 from sigmacube.core.parallel import at_once
 from sigmacube.core.spatial.fit import BINS, Fits, cut, project
 from sigmacube.core.spatial.geometry import Box
+from sigmacube.core.spatial.lost import placed
 from sigmacube.core.spatial.smoothing import Plan, Run, Smoothed, both_rounds
 from sigmacube.core.spatial.subspace import project as project_bands
 from sigmacube.core.spatial.subspace import squares
@@ -44,7 +45,16 @@ from sigmacube.core.spatial.views import (
     white_draws,
 )
 
-__all__ = ["Singles", "Trial", "capped", "less_own", "measured_risk", "ordinary", "try_patch"]
+__all__ = [
+    "Singles",
+    "Trial",
+    "capped",
+    "drawn",
+    "less_own",
+    "measured_risk",
+    "ordinary",
+    "try_patch",
+]
 
 STEP = 0.1
 LEVELS = 4
@@ -113,7 +123,7 @@ class Trial:
     def located(self, table: RiskTable, run: Run) -> list[View]:
         """Return what windows see of the error."""
         views = look(self.sights, self.plan, table, run)
-        return table.located(views, self.box, self.smoothed.claim, run)
+        return table.located(views, self.box, self.smoothed, run)
 
 
 def try_patch(
@@ -228,19 +238,22 @@ def _lifted(trials: list[Trial], table: RiskTable, run: Run) -> dict[str, np.nda
     """Return factor and lost of a table that claims no less in all than Stein's identity has.
 
     Floors, classes and matching have each lost a little of it by then. It is not trusted so far
-    where the noise is not white, or some of it was imputed.
+    where the noise is not white, or some of it was imputed. And how unsure all this is.
     """
-    if _unsure(trials[0]) > 0:
-        return {}
     count = sum(trial.residual[..., 0].size for trial in trials)
+    power = float(np.mean(np.square(trials[0].plan.noise_power[0])))
+    scatter = math.sqrt(2 * len(table.gain) * count * power)
+    size = sum(float(table.pixel_error(trial.smoothed).sum()) for trial in trials)
+    known = {"unsure": np.array(scatter / max(size, 1e-12))}
+    if _unsure(trials[0]) > 0:
+        return known
     claim = sum(
         float(total_along(trial.located(table, run), table.gain, run).sum()) for trial in trials
     )
     error = sum(float(trial.error.sum(dtype=np.float64)) for trial in trials)
-    spread = SURELY * math.sqrt(2 * len(table.gain) * count)
-    actual = drawn(np.array(error), np.array(claim), np.array(spread))
+    actual = drawn(np.array(error), np.array(claim), np.array(SURELY * scatter))
     lift = float(np.clip(actual / max(claim, 1e-12), 1.0, MOST_LIFT))
-    return {"factor": table.factor * lift, "lost": table.lost * lift}
+    return known | {"factor": table.factor * lift, "lost": table.lost * lift}
 
 
 def _unsure(trial: Trial) -> float:
@@ -288,7 +301,7 @@ def _tables(trials: list[Trial], k: int) -> tuple[RiskTable, np.ndarray]:
     seen = count * np.mean([t.response.sum(axis=2).mean() for t in trials]) / rings_[0].sum()
     by_ring *= max(seen, 1.0)
     dropped = _pooled_dropped(beyond.reshape(2, LEVELS, N_RINGS), lowest)
-    plain = np.zeros(0), np.ones(1), np.zeros(())
+    plain = np.zeros(0), np.ones(1), np.zeros(0), np.zeros(1), np.zeros(())
     return RiskTable(_pooled(kept, lowest), dropped, levels, np.ones(k), *plain), by_ring
 
 
@@ -333,11 +346,11 @@ def _gains(trials: list[Trial], seen: list[list[View]], table: RiskTable, run: R
 
 
 def _by_claim(trials: list[Trial], by_ring: np.ndarray) -> dict[str, np.ndarray]:
-    """Return bounds, factor and lost of a `RiskTable`: the error of a pixel by what windows claim.
+    """Return the error of a pixel by what windows claim, and by contrast, for a `RiskTable`.
 
     The response to noise says how the error differs between pixels: it does not depend on the noise
     of the scene, on which the claim does. The identity, by ring of frequency, says how large the
-    error is in all; what is beyond noise and its bias is lost signal, the same everywhere.
+    error is in all; what is beyond noise and its bias is lost signal, see `placed`.
     """
     response = np.concatenate([trial.response.sum(axis=2).ravel() for trial in trials])
     claim = np.concatenate([trial.smoothed.claim.ravel() for trial in trials]).astype(np.float64)
@@ -348,12 +361,41 @@ def _by_claim(trials: list[Trial], by_ring: np.ndarray) -> dict[str, np.ndarray]
     fitted = factor[label] * claim
     # Beyond noise and the bias that goes with it, errors are signal that windows do not see.
     total = by_ring.sum() / max(fitted.mean(), 1e-12)
-    factor = min(total, BIAS) * factor
-    return {
-        "bounds": bounds,
-        "factor": factor,
-        "lost": np.array(max(total - BIAS, 0.0) * fitted.mean()),
-    }
+    lost = max(total - BIAS, 0.0) * float(fitted.mean())
+    return _placed(trials, bounds, min(total, BIAS) * factor, lost)
+
+
+def _placed(
+    trials: list[Trial], bounds: np.ndarray, factor: np.ndarray, lost: float
+) -> dict[str, np.ndarray]:
+    """Return what `_by_claim` does, with lost signal by contrast; what it adds to some is not new.
+
+    Parameters
+    ----------
+    factor
+        (classes,) squared error of a pixel over what windows claim, as far as it is noise.
+    lost
+        Lost signal of a pixel on average.
+    """
+    seen = [trial.smoothed for trial in trials]
+    fitted = [factor[np.searchsorted(bounds, s.claim)] * s.claim for s in seen]
+    along = sum(trial.response.sum(axis=(0, 1), dtype=np.float64) for trial in trials)
+    k, power = len(along), trials[0].plan.noise_power[0]
+    contrasts, by_contrast = placed(
+        [s.estimate for s in seen],
+        [trial.error for trial in trials],
+        fitted,
+        [trial.outside for trial in trials],
+        float(along[::2].sum() / along.sum()),
+        lost,
+        2 * k * float(np.mean(np.square(power))),
+        k * _unsure(trials[0]),
+    )
+    places = np.concatenate([np.searchsorted(contrasts, s.contrast).ravel() for s in seen])
+    mean = float(np.mean(np.concatenate([part.ravel() for part in fitted])))
+    more = float(by_contrast[places].mean()) - lost
+    factor = factor * max(1 - more / max(mean, 1e-12), RESPONSE)
+    return {"bounds": bounds, "factor": factor, "contrasts": contrasts, "lost": by_contrast}
 
 
 def _white(trials: list[Trial]) -> list[list[tuple[np.ndarray, np.ndarray]]]:
@@ -411,7 +453,7 @@ def ordinary(trials: list[Trial], table: RiskTable, leading: int, run: Run) -> S
     freedom = []
     for trial in trials:
         claim = claimed(trial.located(table, run), trial.box, along, run)
-        every = np.maximum(k - table.pixel_error(trial.smoothed.claim), 0.5)
+        every = np.maximum(k - table.pixel_error(trial.smoothed), 0.5)
         freedom.append((every, np.maximum(leading - claim, 0.5)))
         square = trial.residual**2
         pairs = [
@@ -441,6 +483,6 @@ def less_own(trials: list[Trial], table: RiskTable, singles: Singles) -> RiskTab
         found = inside(trial.residual, freedom, singles.leading, singles.scale[:2], seen.out)
         every = found.doubt + alone(seen, trial.smoothed.leverage) * (1 - found.every)
         own += float(k * every.sum())
-        error += float(np.sum(table.pixel_error(trial.smoothed.claim)))
+        error += float(np.sum(table.pixel_error(trial.smoothed)))
     share = 1 - known * min(own / max(error, 1e-12), MOST_OWN)
     return replace(table, factor=share * table.factor, lost=share * table.lost)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ from sigmacube.core.spatial.fit import (
     weights,
 )
 from sigmacube.core.spatial.geometry import Box, Windows, added_up, covering_box
+from sigmacube.core.spatial.lost import contrast
 
 __all__ = ["Plan", "Run", "Smoothed", "both_rounds", "first_round", "second_round"]
 
@@ -56,6 +57,11 @@ class Smoothed:
     """All windows over the box, in the order of adding up."""
     weights: list[np.ndarray]
     """Their raw weights (windows, rows, cols)."""
+
+    @cached_property
+    def contrast(self) -> np.ndarray:
+        """(rows, cols) how much a pixel differs from its neighbours."""
+        return contrast(self.estimate)
 
 
 @dataclass(frozen=True)

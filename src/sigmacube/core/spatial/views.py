@@ -56,31 +56,38 @@ class RiskTable:
     """(classes − 1,) bounds of what windows claim at a pixel."""
     factor: np.ndarray
     """(classes,) squared error of a pixel over what windows claim there, by class of claim."""
+    contrasts: np.ndarray
+    """(places − 1,) bounds of how much a pixel differs from its neighbours, see `contrast`."""
     lost: np.ndarray
-    """() squared error of every pixel beside that: signal that no window sees."""
+    """(places,) squared error of a pixel beside that, signal that no window sees, by contrast."""
+    unsure: np.ndarray
+    """() standard error of all this, relative: by what Stein's identity scatters on the scene."""
 
     @classmethod
     def unknown(cls, k: int) -> RiskTable:
         """Return an empty table of k directions, where errors were not measured."""
         none, one = np.zeros(0), np.ones(1)
-        return cls(none, np.zeros((1, 0)), none, np.ones(k), none, one, np.zeros(()))
+        return cls(none, np.zeros((1, 0)), none, np.ones(k), none, one, none, np.zeros(1),
+                   np.zeros(()))  # fmt: skip
 
-    def pixel_error(self, claim: np.ndarray) -> np.ndarray:
-        """Return the squared error (rows, cols) of a pixel's k coefficients.
+    def pixel_error(self, smoothed: Smoothed) -> np.ndarray:
+        """Return the squared error (rows, cols) of a pixel's k coefficients."""
+        return self.noise_error(smoothed.claim) + self.lost_signal(smoothed)
 
-        Parameters
-        ----------
-        claim
-            (rows, cols) weighted mean of what windows claim, see `Smoothed.claim`.
-        """
-        return np.asarray(self.factor[np.searchsorted(self.bounds, claim)] * claim + self.lost)
+    def noise_error(self, claim: np.ndarray) -> np.ndarray:
+        """Return the part of it that goes with what windows claim (rows, cols)."""
+        return np.asarray(self.factor[np.searchsorted(self.bounds, claim)] * claim)
+
+    def lost_signal(self, smoothed: Smoothed) -> np.ndarray:
+        """Return the part of it (rows, cols) that is signal that no window sees."""
+        return np.asarray(self.lost[np.searchsorted(self.contrasts, smoothed.contrast)])
 
     def located(
-        self, views: list[View], core: Box, claim: np.ndarray, run: Run = in_turn
+        self, views: list[View], core: Box, smoothed: Smoothed, run: Run = in_turn
     ) -> list[View]:
         """Return views whose squared error is `pixel_error` at every pixel of ``core``."""
         seen = np.maximum(claimed(views, core, self.gain, run), 1e-12)
-        return scaled(views, core, self.pixel_error(claim) / seen)
+        return scaled(views, core, self.pixel_error(smoothed) / seen)
 
 
 @dataclass(frozen=True, eq=False)
