@@ -15,7 +15,7 @@ import numpy as np
 from scipy.fft import dctn
 from scipy.special import expit, log_ndtr
 
-from sigmacube.core.parallel import ParallelMap, in_turn
+from sigmacube.core.parallel import ParallelMap, in_turn, strips
 
 __all__ = ["Faint", "Unseen", "faint_signal", "unseen"]
 
@@ -32,6 +32,8 @@ FEWEST = 4
 NOTHING = 10.0
 # Strength of directions that are clearly seen, and how well it is known what noise they take.
 CLEAR, UNSURE = 0.3, 0.25
+# Bands that are looked at together.
+TOGETHER = 32
 # Bounds of rings of spatial frequency, in units of the highest along an axis.
 RINGS = (0.16, 0.252, 0.357, 0.505, 0.667, 0.798, 0.944)
 
@@ -145,7 +147,7 @@ def faint_signal(patches: list[np.ndarray], basis: np.ndarray, run: ParallelMap 
     patches = [y for y in patches if min(y.shape[:2]) > 1]
     if bands == k or not patches:
         return Faint(0.0, 0.0, 0.0)
-    spectra = run(partial(_spectrum, basis.astype(np.float32)), patches)
+    spectra = run(partial(_spectrum, basis, run), patches)
     pixels = sum(float(part.number.sum()) for part in spectra)
     count, inside = (np.sum([getattr(p, n) for p in spectra], axis=0) for n in ("number", "inside"))
     outside = np.sum([part.outside for part in spectra], axis=0)
@@ -183,11 +185,18 @@ class _Spectrum(NamedTuple):
     """Correlation of neighbouring pixels outside of directions."""
 
 
-def _spectrum(basis: np.ndarray, y: np.ndarray) -> _Spectrum:
+def _spectrum(basis: np.ndarray, run: ParallelMap, y: np.ndarray) -> _Spectrum:
     rows, cols = y.shape[:2]
-    values = dctn(y.astype(np.float32), axes=(0, 1), norm="ortho")[1:, 1:]
-    inside = np.square(values @ basis)
-    every = np.einsum("yxp,yxp->yx", values, values)
+
+    def waves(values: np.ndarray) -> np.ndarray:
+        return np.asarray(dctn(values.astype(np.float32), axes=(0, 1), norm="ortho")[1:, 1:])
+
+    def power_in(bands: slice) -> np.ndarray:
+        values = waves(y[..., bands])
+        return np.einsum("yxp,yxp->yx", values, values)
+
+    inside = np.square(waves(y @ basis))
+    every = np.sum(run(power_in, strips(0, y.shape[2], TOGETHER)), axis=0)
     outside = every - inside.sum(axis=2)
     radius = np.hypot(np.arange(1, rows)[:, None] / rows, np.arange(1, cols)[None] / cols)
     ring = np.digitize(radius, RINGS).ravel()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from itertools import pairwise
 
 import numpy as np
 
@@ -255,7 +254,7 @@ def _measured(
         lost, error = _smooth(block, boxes, model, run)
         smooth = max(float(drawn(np.array(lost), np.zeros(()), np.array(error))), 0.0)
         localised, there = _localised(gappy, boxes, model, smooth, run)
-        shared = faint_signal(_pieces(block, boxes), model.basis, run)
+        shared = faint_signal([block(*box.slices)[0] for box in boxes], model.basis, run)
         bands, k = model.basis.shape
         faint = rest.less(smooth).given(
             shared.signal - max(lost, 0), math.hypot(shared.error, error)
@@ -390,19 +389,6 @@ def patches(shape: tuple[int, int], missing: bool = False) -> list[Box]:
         top, left = round(down * (shape[0] - rows)), round(across * (shape[1] - cols))
         boxes.append(Box(top, top + rows, left, left + cols))
     return boxes
-
-
-def _pieces(block: Block, boxes: list[Box]) -> list[np.ndarray]:
-    """Return the data of patches in pieces of about the same size, 72 × 72 pixels at most."""
-    found = []
-    for box in boxes:
-        rows, cols = (
-            np.linspace(first, stop, -(-(stop - first) // PATCH) + 1).astype(int).tolist()
-            for first, stop in ((box.top, box.bottom), (box.left, box.right))
-        )
-        places = [Box(*down, *across) for down in pairwise(rows) for across in pairwise(cols)]
-        found += [block(*place.slices)[0] for place in places]
-    return found
 
 
 def _trials(
