@@ -11,6 +11,7 @@ import numpy as np
 
 from sigmacube.core.parallel import ParallelMap, at_once, in_turn
 from sigmacube.core.validity import of_bands, valid_elements
+from sigmacube.core.whitening import Noise
 from sigmacube.estimators import Region, estimator
 from sigmacube.noise.band_screen import smallest_step
 from sigmacube.noise.clipping import find_bounds
@@ -69,20 +70,29 @@ def corrected(source: Source, offsets: LineOffsets | None) -> Source:
 
 
 def find_line_offsets(
-    source: Source, presence: Presence, *, impulses: bool = False, run: ParallelMap = in_turn
+    source: Source,
+    presence: Presence,
+    *,
+    impulses: bool = False,
+    run: ParallelMap = in_turn,
+    sample: NoiseSample | None = None,
 ) -> LineOffsets | None:
-    """Return the offsets that columns or rows carry; None where the scene shows none."""
+    """Return the offsets that columns or rows carry; None where the scene shows none.
+
+    ``sample`` holds windows of the source, if these have been taken.
+    """
     bands, (n_rows, n_cols, _) = presence.bands, source.shape
     if min(n_rows, n_cols) < FEWEST or len(bands) < FEWEST:
         return None
     height, lines = max(1, STREAMED // (n_cols * len(bands))), None
     for _ in range(3):  # what is signal shows better once most of the offsets are gone
-        part = noise_sample(corrected(source, lines))
-        sample = NoiseSample.of(*part, bands, impulses=impulses)
-        std = scales(sample)
+        if sample is None or lines is not None:
+            part = noise_sample(corrected(source, lines))
+            sample = NoiseSample.of(*part, bands, impulses=impulses)
+        std = scales(sample.products(run))
         if std is None:
             return None
-        sample = sample.scaled(std)
+        products = sample.products(run).whitened(Noise.create(std, len(bands)))
 
         def block(rows: slice, cols: slice) -> tuple[np.ndarray, np.ndarray]:
             part, known = source.block(rows, cols)
@@ -93,8 +103,8 @@ def find_line_offsets(
         shape = (n_rows, n_cols, len(bands))
         *signal, means = at_once(
             run,
-            partial(smooth_directions, sample, (0,), run),
-            partial(smooth_directions, sample, (1,), run),
+            partial(smooth_directions, products, (0,)),
+            partial(smooth_directions, products, (1,)),
             partial(profiles, block, shape, height),
         )
         steps = partial(median_steps, block, shape, height=height)
@@ -141,13 +151,18 @@ def first_look(
     lines: tuple[LineOffsets | None] | None,
     settings: Settings,
     run: ParallelMap,
-) -> tuple[LineOffsets | None, Clipping | None]:
-    """Return offsets of lines, those in ``lines`` if they are known, and what was clipped."""
-    robust = settings.solver == "robust"
-    look = partial(find_line_offsets, source, presence, impulses=robust, run=run)
+) -> tuple[LineOffsets | None, Clipping | None, NoiseSample | None]:
+    """Return offsets of lines, those in ``lines`` if they are known, and what was clipped.
+
+    Last come the windows that were looked at, for an estimate of the noise.
+    """
+    robust, sample = settings.solver == "robust", None
+    if lines is None and not robust:
+        sample = NoiseSample.of(*noise_sample(source), presence.bands)
+    look = partial(find_line_offsets, source, presence, impulses=robust, run=run, sample=sample)
     known = look if lines is None else lambda: lines[0]
     offsets, clipping = at_once(run, known, partial(find_clipping, source, presence))
-    return offsets, clipping
+    return offsets, clipping, sample
 
 
 def with_what_is_left(

@@ -80,10 +80,11 @@ def survey_scene(
     """
     presence = find_presence(source, run=run) if presence is None else presence
     presence.check_sizes()
-    offsets, clipping = first_look(source, presence, lines, settings, run)
+    offsets, clipping, sample = first_look(source, presence, lines, settings, run)
     source = corrected(source, offsets)
     if not isinstance(noise, SettledNoise):
-        noise = settle_noise(source, noise, settings, workers=workers)
+        looked_at = sample if offsets is None else None
+        noise = settle_noise(source, noise, settings, workers=workers, sample=looked_at)
     survey = Survey(source.shape, presence, noise, settings, offsets=offsets)
     presence.check_sizes(survey.model.std)
     if offsets is None and clipping is not None:

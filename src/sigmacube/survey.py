@@ -32,6 +32,7 @@ from sigmacube.core.windows import WindowGrid
 from sigmacube.noise.caveats import WILD, caveats
 from sigmacube.noise.instrument import DarkNoise, InstrumentNoise, noise_of
 from sigmacube.noise.line_offsets import LineOffsets
+from sigmacube.noise.sample import NoiseSample
 from sigmacube.noise.signal_noise import SignalNoise
 from sigmacube.noise.stabilise import Stabiliser
 from sigmacube.settings import Settings
@@ -513,10 +514,12 @@ def settle_noise(
     settings: Settings,
     *,
     workers: int | None = None,
+    sample: NoiseSample | None = None,
 ) -> SettledNoise:
     """Return the noise to use, estimating it where it is not given.
 
     Large scenes are looked at in part, see `noise_sample`. What is set aside is no noise.
+    ``sample`` holds windows of the source, if these have been taken.
     """
     about = getattr(source, "metadata", None) or {}
     noise = noise_of(noise, source.shape[2], getattr(source, "wavelengths", None), about)
@@ -524,7 +527,9 @@ def settle_noise(
         value = np.asarray(noise, dtype=np.float64)
         return SettledNoise(float(value) if value.ndim == 0 else value.copy(), "given")
     values, mask = noise_sample(source)
-    mean = mean_spectrum(values, np.any(valid_elements(values, mask), axis=2))
+    mean = np.zeros(source.shape[2])
+    if noise is not None and not isinstance(noise, str):  # models that are lines about it
+        mean = mean_spectrum(values, np.any(valid_elements(values, mask), axis=2))
     if isinstance(noise, InstrumentNoise):
         return _instrument(noise, values, mask, mean)
     if isinstance(noise, SignalNoise):
@@ -533,7 +538,9 @@ def settle_noise(
 
     asked, robust = None if isinstance(noise, DarkNoise) else noise, settings.solver == "robust"
     many = WILD if settings.prior == "spatial" else np.inf
-    found = fit_noise(values, asked, mask=mask, workers=workers, impulses=robust, many=many)
+    found = fit_noise(
+        values, asked, mask=mask, workers=workers, impulses=robust, many=many, sample=sample
+    )
     if isinstance(noise, DarkNoise):
         name = f"dark frames and {found.source}"
         return SettledNoise(noise.completed(found, mean), name, found.summary())

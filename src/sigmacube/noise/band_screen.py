@@ -87,7 +87,7 @@ def screen_bands(spectra: np.ndarray, run: ParallelMap = in_turn) -> BandScreen:
     step, duplicates = at_once(
         run, partial(smallest_step, spectra), partial(_duplicates, spectra, constant)
     )
-    return BandScreen(constant, duplicates, step, find_bounds(spectra, step))
+    return BandScreen(constant, duplicates, step, find_bounds(spectra, step, (bottom, top), run))
 
 
 def _duplicates(spectra: np.ndarray, constant: np.ndarray) -> np.ndarray:

@@ -8,10 +8,12 @@ lay at the bound or beyond.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from sigmacube.core.censoring import expected_beyond
+from sigmacube.core.parallel import ParallelMap, at_once, in_turn
 
 __all__ = ["Bounds", "censored", "find_bounds", "repeated_values"]
 
@@ -52,7 +54,12 @@ class Bounds:
         return Bounds(*(part[bands] for part in parts))
 
 
-def find_bounds(spectra: np.ndarray, step: np.ndarray | None = None) -> Bounds:
+def find_bounds(
+    spectra: np.ndarray,
+    step: np.ndarray | None = None,
+    ends: tuple[np.ndarray, np.ndarray] | None = None,
+    run: ParallelMap = in_turn,
+) -> Bounds:
     """Return the bounds that bands were clipped to, from the crowd of values on them.
 
     Continuous noise meets its own extreme once. On a lattice of some step the extreme may be met
@@ -64,6 +71,10 @@ def find_bounds(spectra: np.ndarray, step: np.ndarray | None = None) -> Bounds:
         (pixels, bands) spectra; NaN where values are missing.
     step
         (bands,) quantisation step, 0 where values are not on a lattice; none by default.
+    ends
+        (bands,) least and largest values, if they are known.
+    run
+        Parallel map.
 
     Examples
     --------
@@ -77,11 +88,17 @@ def find_bounds(spectra: np.ndarray, step: np.ndarray | None = None) -> Bounds:
     (array([-inf,  -1., -inf]), array([0.  , 0.15, 0.  ]))
     """
     step = np.zeros(spectra.shape[1]) if step is None else step
-    known = np.maximum(len(spectra) - _hits(np.isnan(spectra)), 1)
-    ends = [np.fmin.reduce(spectra).astype(np.float64), np.fmax.reduce(spectra).astype(np.float64)]
-    shares = []
-    for end, inwards in zip(ends, (1, -1), strict=True):
-        on_end, beside = _hits(spectra == end), np.zeros(len(end))
+    if ends is None:
+        ends = np.fmin.reduce(spectra), np.fmax.reduce(spectra)
+    ends = ends[0].astype(np.float64), ends[1].astype(np.float64)
+    unknown, *crowds = at_once(
+        run,
+        lambda: _hits(np.isnan(spectra)),
+        *(partial(lambda end: _hits(spectra == end), end) for end in ends),
+    )
+    known, shares = np.maximum(len(spectra) - unknown, 1), []
+    for end, on_end, inwards in zip(ends, crowds, (1, -1), strict=True):
+        beside = np.zeros(len(end))
         stepped = np.flatnonzero(step > 0)
         if len(stepped):
             beside[stepped] = _hits(spectra[:, stepped] == (end + inwards * step)[stepped])

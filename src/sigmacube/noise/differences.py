@@ -9,13 +9,15 @@ others what noise is in them.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from sigmacube.core.parallel import ParallelMap, in_turn
+from sigmacube.core.whitening import Noise
 from sigmacube.noise.band_correlation import BandCorrelation, fit_correlation
-from sigmacube.noise.sample import NoiseSample, precision
+from sigmacube.noise.products import Products
+from sigmacube.noise.sample import NoiseSample
 
 __all__ = [
     "DifferencesNoise",
@@ -56,7 +58,8 @@ def differences_noise(
         Parallel map over windows.
     """
     scaled = sample.scaled(std)
-    directions, spatial_lag1 = signal_directions(scaled, run)
+    products = sample.products(run).whitened(Noise.create(std, sample.n_bands))
+    directions, spatial_lag1 = signal_directions(products)
     quiet = calm_differences(scaled, directions, run)
     if not len(quiet):
         raise ValueError(
@@ -88,7 +91,7 @@ def _whole(valid: np.ndarray) -> np.ndarray:
     return valid[:-1, :-1] & valid[:-1, 1:] & valid[1:, :-1] & valid[1:, 1:]
 
 
-def signal_directions(sample: NoiseSample, run: ParallelMap = in_turn) -> tuple[np.ndarray, float]:
+def signal_directions(products: Products) -> tuple[np.ndarray, float]:
     """Return the principal directions that are smoother in space than the noise, and its lag-1.
 
     Principal directions are sorted by variance; their spatial autocorrelation falls from near one
@@ -99,9 +102,14 @@ def signal_directions(sample: NoiseSample, run: ParallelMap = in_turn) -> tuple[
     (directions, spatial_lag1)
         (bands, k) orthonormal directions; autocorrelation of the noise between neighbours.
     """
-    total = sum(run(lambda spectra: spectra.T @ spectra, sample.by_window))
-    vectors = np.linalg.eigh(total)[1][:, ::-1]
-    correlation = _autocorrelation(sample, vectors, run)
+    vectors = np.linalg.eigh(products.total)[1][:, ::-1]
+    alike, power = (
+        np.einsum("vk,vk->k", vectors, matrix @ vectors)
+        for matrix in (products.beside.sum(axis=0) / 2, products.own)
+    )
+    correlation = (alike / max(products.pairs, 1)) / np.maximum(
+        power / max(products.number, 1), 1e-300
+    )
     n_bands = len(correlation)
     noise_level = np.median(correlation[n_bands // 2 :])
     kernel = np.ones(min(SMOOTHING, n_bands)) / min(SMOOTHING, n_bands)
@@ -110,30 +118,6 @@ def signal_directions(sample: NoiseSample, run: ParallelMap = in_turn) -> tuple[
     count = int(noisy[0]) if len(noisy) else n_bands // 2
     count = int(np.clip(count, 1, max(n_bands // 2, 1)))
     return vectors[:, :count], float(noise_level)
-
-
-def _autocorrelation(sample: NoiseSample, vectors: np.ndarray, run: ParallelMap) -> np.ndarray:
-    """Return the correlation of neighbouring pixels along each direction, over all windows."""
-    dtype = precision(sample.by_window)
-    middle = np.mean([part.mean(axis=0) for part in sample.by_window], axis=0) @ vectors
-    mean, turn = middle.astype(dtype), vectors.astype(dtype)
-
-    def sums(window: tuple[np.ndarray, np.ndarray]) -> tuple[np.ndarray, int, int]:
-        block, valid = window
-        centred = block.astype(dtype) @ turn
-        centred -= mean
-        if not valid.all():
-            centred *= valid[..., None]
-        pairs: list[Any] = [(np.s_[1:], np.s_[:-1]), (np.s_[:, 1:], np.s_[:, :-1])]
-        product = sum(np.einsum("rcv,rcv->v", centred[a], centred[b]) for a, b in pairs)
-        n_pairs = sum(int(np.count_nonzero(valid[a] & valid[b])) for a, b in pairs)
-        power = np.einsum("rcv,rcv->v", centred, centred)
-        return np.stack([product, power]), n_pairs, int(np.count_nonzero(valid))
-
-    parts = run(sums, zip(sample.blocks, sample.valid, strict=True))
-    both, n_pairs, n_pixels = (sum(part) for part in zip(*parts, strict=True))
-    product, power = np.asarray(both, dtype=np.float64)
-    return (product / max(n_pairs, 1)) / np.maximum(power / max(n_pixels, 1), 1e-300)
 
 
 def calm_differences(

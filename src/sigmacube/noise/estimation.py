@@ -25,7 +25,7 @@ from sigmacube.noise.differences import (
 )
 from sigmacube.noise.growth import refined
 from sigmacube.noise.level import noise_share, scene_correlation
-from sigmacube.noise.regression import regression_noise
+from sigmacube.noise.regression import regression_by, regression_noise
 from sigmacube.noise.residual import fewer_components, residual_noise
 from sigmacube.noise.sample import FEWEST, MORE, NoiseSample
 from sigmacube.noise.shared import shared_noise, small_gains
@@ -182,6 +182,7 @@ def fit_noise(
     workers: int | None = None,
     impulses: bool = False,
     many: float = np.inf,
+    sample: NoiseSample | None = None,
 ) -> NoiseEstimate:
     """Estimate the noise of a cube and say how.
 
@@ -197,6 +198,8 @@ def fit_noise(
         Whether a solver will set impulses aside, so that they are no noise.
     many
         Share of values far outside the noise from which on it will do so in any case.
+    sample
+        Windows of the cube, if these have been taken.
     """
     if method is not None and method not in ESTIMATORS:
         names = ", ".join(repr(name) for name in ESTIMATORS)
@@ -207,7 +210,7 @@ def fit_noise(
         spectra = np.where(missing[valid], np.nan, spectra)
     with parallel(workers) as run:
         screen = screen_bands(spectra, run)
-        part = _estimated(values, mask, bands, screen, method, impulses, run)
+        part = _estimated(values, mask, bands, screen, method, impulses, run, sample)
     if not impulses and part.wild_share >= many:
         again = fit_noise(values, method, mask=mask, workers=workers, impulses=True)
         return replace(again, wild_share=max(part.wild_share, again.wild_share))
@@ -218,7 +221,7 @@ def fit_noise(
 
 def _estimated(
     values: np.ndarray, mask: np.ndarray | None, bands: np.ndarray, screen: BandScreen,
-    method: str | None, impulses: bool, run: ParallelMap,
+    method: str | None, impulses: bool, run: ParallelMap, sample: NoiseSample | None,
 ) -> NoiseEstimate:  # fmt: skip
     """Return the estimate on the usable ones of the bands with data."""
     _announce(screen, bands)
@@ -228,7 +231,9 @@ def _estimated(
         )
     bounds = screen.bounds.select(screen.usable) if screen.bounds.any else None
     usable = bands[screen.usable]
-    sample = NoiseSample.of(values, mask, usable, impulses=impulses, bounds=bounds)
+    # Impulses are told by bounds, which nobody knew of when windows were taken before.
+    if sample is None or impulses or not np.array_equal(sample.positions, usable):
+        sample = NoiseSample.of(values, mask, usable, impulses=impulses, bounds=bounds)
     if method is None:
         every = sample
         few = FEWEST <= len(sample.blocks) < MORE  # with fewer it has all of them
@@ -265,11 +270,12 @@ def _default(
     Of the first sample; the level in all from the second.
     """
     sample, every = samples
-    rough = _rough_noise(sample)
+    rough = _rough_noise(sample, run)
     level = residual_noise(sample, rough, run, aside=impulses, bounds=bounds, rough=True)
-    whole = replace(level.sample, kept=None, raw=None)
+    whole = level.sample if level.sample.kept is None else replace(
+        level.sample, kept=None, raw=None)  # fmt: skip
     # What other bands do not predict of a band has one level where correlation is the same.
-    even = rough if whole.blocks is sample.blocks else _rough_noise(whole)
+    even = rough if whole.blocks is sample.blocks else _rough_noise(whole, run)
     found, correlation = _differences(whole, even, run)
     if correlation is not None:
         start = np.maximum(found.bands.std, _std(level.model))
@@ -286,7 +292,7 @@ def _default(
         model = refined(whole, model)
     if sample.kept_share > MOSTLY and _rarely_clipped(bounds):
         every = whole if every is sample else every
-        found, model = _by_scene(found, model, whole, every)
+        found, model = _by_scene(found, model, whole, every, run)
     part = replace(_found(model, found, DEFAULT, screen), wild_share=level.wild_share)
     if sample.kept_share > MOSTLY:
         part = _with_shared(part, whole, run)
@@ -322,13 +328,14 @@ def _by_scene(
     model: np.ndarray | SignalNoise,
     sample: NoiseSample,
     every: NoiseSample,
+    run: ParallelMap,
 ) -> tuple[DifferencesNoise, np.ndarray | SignalNoise]:
     """Return correlation and level of the noise by what the whole scene leaves outside of signal.
 
     Noise that almost all bands share lies inside, and what is left tells nothing of its level.
     """
     if value_of(model).ndim == 2:
-        bands = scene_correlation(sample, model)
+        bands = scene_correlation(sample, model, run)
         if bands is not None:
             found = found._replace(bands=found.bands._replace(by_lag=bands.by_lag))
             correlation = correlation_matrix(bands.by_lag, sample.positions)
@@ -337,7 +344,7 @@ def _by_scene(
             else:
                 model = _covariance(_std(model), correlation)
     if found.bands.by_lag[:2][-1] < ALIKE:
-        model = _scaled(model, noise_share(every, model))
+        model = _scaled(model, noise_share(every, model, run))
     return found, model
 
 
@@ -365,13 +372,13 @@ def by_regression(sample: NoiseSample, run: ParallelMap) -> Found:
 
 def by_residual(sample: NoiseSample, run: ParallelMap) -> Found:
     """Estimate the noise by what a first denoising removes."""
-    found = residual_noise(sample, _rough_noise(sample), run, signal_dependent=False)
+    found = residual_noise(sample, _rough_noise(sample, run), run, signal_dependent=False)
     return found.model, None
 
 
 def by_differences(sample: NoiseSample, run: ParallelMap) -> Found:
     """Estimate the noise, with its correlation between bands, by differences of neighbours."""
-    found, correlation = _differences(sample, _rough_noise(sample), run)
+    found, correlation = _differences(sample, _rough_noise(sample, run), run)
     return _covariance(found.bands.std, correlation), found
 
 
@@ -387,7 +394,7 @@ def _with_shared(part: NoiseEstimate, sample: NoiseSample, run: ParallelMap) -> 
         known = Noise.create(known.factor @ known.factor.T * np.outer(grown, grown), sample.n_bands)
     shared, doubtful = shared_noise(sample, known, run)
     if shared is None and not isinstance(part.model, SignalNoise):
-        shared, large = small_gains(sample, known)
+        shared, large = small_gains(sample, known, run)
         doubtful |= large
     if shared is None:
         return replace(part, shared_doubtful=doubtful)
@@ -419,23 +426,24 @@ def _covariance(std: np.ndarray, correlation: np.ndarray | None) -> np.ndarray:
     return std if correlation is None else correlation * np.outer(std, std)
 
 
-def _rough_noise(sample: NoiseSample) -> np.ndarray:
+def _rough_noise(sample: NoiseSample, run: ParallelMap) -> np.ndarray:
     """Return a first standard deviation per band, rather too large than too small."""
-    spectra = sample.spectra
-    size = np.sqrt(np.mean(np.square(spectra), axis=0))
+    products = sample.products(run)
+    total, count = products.total, products.number
+    size = np.sqrt(np.diag(total) / count)
     if not np.all(size > 0):  # what differs was taken for impulses
         raise ValueError(
             "Invalid scene for a noise estimate: all values of a band are the same, but for "
             "impulses. Give the noise instead."
         )
-    if len(spectra) >= 2 * sample.n_bands:
-        std = regression_noise(spectra)
+    if count >= 2 * sample.n_bands:
+        std = regression_by(total, count)
     else:
         pairs = zip(sample.blocks, sample.valid, strict=True)
         changes = np.concatenate([second_differences(*pair) for pair in pairs])
         if not len(changes):
             raise ValueError(
-                f"Invalid scene for a noise estimate: {len(spectra)} valid pixels, and no square "
+                f"Invalid scene for a noise estimate: {count} valid pixels, and no square "
                 "of four neighbours among them. Give the noise instead."
             )
         std = 1.4826 * np.median(np.abs(changes), axis=0)

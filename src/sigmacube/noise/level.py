@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from sigmacube.core.parallel import ParallelMap, in_turn
 from sigmacube.core.spatial.faint import HARDLY, faint_signal, unseen
 from sigmacube.core.spatial.noise_in_space import FAINT
 from sigmacube.core.spatial.subspace import principal
@@ -33,7 +34,9 @@ FEWEST, MOST = 4, 0.75
 UNEVEN, EVEN, FEW = 0.02, 0.01, 2
 
 
-def noise_share(sample: NoiseSample, model: np.ndarray | SignalNoise) -> float:
+def noise_share(
+    sample: NoiseSample, model: np.ndarray | SignalNoise, run: ParallelMap = in_turn
+) -> float:
     """Return the share of the noise's variance, as it was estimated, that is noise.
 
     Parameters
@@ -42,6 +45,8 @@ def noise_share(sample: NoiseSample, model: np.ndarray | SignalNoise) -> float:
         Windows of the scene; those without gaps count.
     model
         Noise of its bands as known so far.
+    run
+        Parallel map over windows.
 
     Examples
     --------
@@ -59,28 +64,28 @@ def noise_share(sample: NoiseSample, model: np.ndarray | SignalNoise) -> float:
     0.94
     """
     patches = _whitened(sample, model)
-    outside = _Outside.of(patches)
+    outside = _Outside.of(patches, run)
     if outside is None or outside.uneven > UNEVEN:
         return 1.0
     bands, k = outside.basis.shape
     expected = bands - k - _taken(outside.along, (bands - k) / outside.pixels)
-    found = faint_signal(patches, outside.basis)
+    found = faint_signal(patches, outside.basis, run)
     if found.alike > FAINT:
-        return _coloured_share(patches, found.alike)
+        return _coloured_share(patches, found.alike, run)
     # Both at the same frequencies: along the axes, where there is no room for a spectrum, lies
     # more signal than elsewhere.
     faint = found.signal - found.error**2 / max(found.signal, found.error)
     return float(np.clip((found.power - max(faint, 0.0)) / expected, LOWEST, HIGHEST))
 
 
-def _coloured_share(patches: list[np.ndarray], alike: float) -> float:
+def _coloured_share(patches: list[np.ndarray], alike: float, run: ParallelMap) -> float:
     """Return the share where the noise of neighbouring pixels is correlated, as if of these alone.
 
     Its spectrum is no longer told from that of signal. Where the strengths of directions end above
     the noise there is none; elsewhere the level is not raised.
     """
     near, colour = (1 + 2 * alike) ** 2, SAFE * (1 + 2 * alike**2) ** 2
-    outside = _Outside.of(patches, colour)
+    outside = _Outside.of(patches, run, colour)
     if outside is None:
         return 1.0
     bands, k = outside.basis.shape
@@ -106,7 +111,9 @@ class _Outside(NamedTuple):
     correlation between bands leaves."""
 
     @classmethod
-    def of(cls, patches: list[np.ndarray], colour: float = 1.0) -> _Outside | None:
+    def of(
+        cls, patches: list[np.ndarray], run: ParallelMap = in_turn, colour: float = 1.0
+    ) -> _Outside | None:
         """Return it of windows that do not overlap; None where they have too few pixels.
 
         ``colour`` as for `principal`.
@@ -114,8 +121,7 @@ class _Outside(NamedTuple):
         pixels = sum(patch.shape[0] * patch.shape[1] for patch in patches)
         if not patches or pixels < FEWEST * patches[0].shape[2]:
             return None
-        spectra = np.concatenate([patch.reshape(-1, patch.shape[2]) for patch in patches])
-        total = spectra.T @ spectra
+        total = sum(run(lambda flat: flat.T @ flat, [p.reshape(-1, p.shape[2]) for p in patches]))
         basis = principal(total, pixels, colour)
         bands, k = basis.shape
         if k > MOST * bands:
@@ -127,7 +133,7 @@ class _Outside(NamedTuple):
 
 
 def scene_correlation(
-    sample: NoiseSample, model: np.ndarray | SignalNoise
+    sample: NoiseSample, model: np.ndarray | SignalNoise, run: ParallelMap = in_turn
 ) -> BandCorrelation | None:
     """Return the correlation of noise between bands, by what the scene leaves outside of signal.
 
@@ -136,11 +142,11 @@ def scene_correlation(
 
     Parameters
     ----------
-    sample, model
+    sample, model, run
         As for `noise_share`; the model is correlated between bands.
     """
     known = Noise.create(value_of(model), sample.n_bands)
-    outside = _Outside.of(patches := _whitened(sample, model))
+    outside = _Outside.of(patches := _whitened(sample, model), run)
     if outside is None:
         return None
     white = np.concatenate([patch.reshape(-1, sample.n_bands) for patch in patches])
@@ -152,7 +158,7 @@ def scene_correlation(
         return None
     correlation = correlation_matrix(found.by_lag, sample.positions)
     better = Noise.create(correlation * np.outer(known.std, known.std), sample.n_bands)
-    again = _Outside.of([better.whiten(known.unwhiten(patch)) for patch in patches])
+    again = _Outside.of([better.whiten(known.unwhiten(patch)) for patch in patches], run)
     if again is None or again.basis.shape[1] > outside.basis.shape[1] + FEW:
         return None  # what a wrong correlation leaves stands out, or is uneven
     return found if again.uneven < min(max(outside.uneven, EVEN), UNEVEN) else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-__all__ = ["regression_noise"]
+__all__ = ["regression_by", "regression_noise"]
 
 
 def regression_noise(spectra: np.ndarray) -> np.ndarray:
@@ -33,16 +33,21 @@ def regression_noise(spectra: np.ndarray) -> np.ndarray:
             f"Invalid scene for band regression: {n} valid pixels for {p} bands. It needs twice as "
             "many pixels as bands; give the noise, or use noise='residual'."
         )
-    # Bands on one scale: the Gram matrix then loses no digits to their different units.
-    scale = np.sqrt(np.mean(np.square(spectra), axis=0))
+    return regression_by(spectra.T @ spectra, n)
+
+
+def regression_by(total: np.ndarray, count: int) -> np.ndarray:
+    """Return what `regression_noise` does from the sum of y yᵀ (bands, bands) of some spectra."""
+    p = len(total)
+    # Bands on one scale: different units cost the inverse its digits.
+    scale = np.sqrt(np.diag(total) / count)
     if not scale.any():  # nothing differs, so nothing shows the noise
         return np.zeros(p)
     scale[scale == 0] = 1
-    unit = spectra / scale
     # The residual of band v regressed on the others has the sum of squares 1 / precision_vv.
-    precision = np.diag(_inverse(unit.T @ unit))
+    precision = np.diag(_inverse(total / np.outer(scale, scale)))
     power = np.divide(1, precision, out=np.zeros(p), where=precision > 0)
-    return scale * np.sqrt(power / (n - p + 1))
+    return scale * np.sqrt(power / (count - p + 1))
 
 
 def _inverse(gram: np.ndarray) -> np.ndarray:

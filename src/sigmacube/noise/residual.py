@@ -66,6 +66,8 @@ JUDGED_WINDOWS = 6
 # Squared singular values from this share of the squared edge on are followed from round to round,
 # in so many steps of subspace iteration, where there are that many.
 FOLLOWED, STEPS, FEWEST = 0.6, 2, 8
+# Axes, beyond those of the signal of all windows, that a window starts from for what it has alone.
+MORE = 24
 
 
 class ResidualNoise(NamedTuple):
@@ -226,7 +228,7 @@ def _start(
     model = SignalNoise(np.zeros(len(std)), np.ones(len(std)), reference / std, correlation)
     windows, inverse, none = [], 1 / std, np.zeros(0, dtype=np.intp)
     at: tuple[np.ndarray, ...]
-    dtype = precision(sample.by_window, std)
+    dtype, axes = precision(sample.by_window, std), _common_axes(sample, std)
     for number, (spectra, valid) in enumerate(parts):
         values = np.multiply(spectra, inverse, dtype=dtype, casting="same_kind")
         kept, raw, measured = None, values, spectra
@@ -238,8 +240,19 @@ def _start(
             at = np.nonzero(bounds.at(measured) & there)
         if kept is None and guesses:
             kept = np.ones(values.shape, dtype=bool)
-        windows.append(_Window(raw, there, values, kept, at))
+        mine = axes if len(values) >= len(std) and correlation is None else None
+        windows.append(_Window(raw, there, values, kept, at, mine))
     return _State(std, windows, model, aside)
+
+
+def _common_axes(sample: NoiseSample, std: np.ndarray) -> np.ndarray | None:
+    """Return the principal axes (bands, m) of all windows, over the noise; None for too few."""
+    products = sample.products()
+    if products.number < len(std):
+        return None
+    values, vectors = np.linalg.eigh(products.total / np.outer(std, std))
+    seen = int(np.count_nonzero(values > noise_edge(products.number, len(std)) ** 2))
+    return vectors[:, ::-1][:, : seen + MORE]
 
 
 def _in_units(model: SignalNoise, unit: np.ndarray) -> SignalNoise:
@@ -511,7 +524,8 @@ def _above(
         for _ in range(STEPS):
             axes = np.linalg.qr(gram @ axes)[0]
         values, turn = np.linalg.eigh(axes.T @ (gram @ axes))
-        values, axes = values[::-1], axes @ turn[:, ::-1]
+        followed = max(int(np.count_nonzero(values > FOLLOWED * floor**2)), FEWEST)
+        values, axes = values[::-1][:followed], axes @ turn[:, ::-1][:, :followed]
     above = values > floor**2
     return np.sqrt(values[above]), axes[:, above], axes
 

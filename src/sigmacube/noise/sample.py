@@ -7,10 +7,12 @@ from functools import cached_property
 
 import numpy as np
 
+from sigmacube.core.parallel import ParallelMap, in_turn
 from sigmacube.core.validity import of_bands, valid_elements
 from sigmacube.core.windows import WindowGrid
 from sigmacube.noise.clipping import Bounds, repeated_values
 from sigmacube.noise.gaps import filled, stands_out
+from sigmacube.noise.products import Products
 
 __all__ = ["NoiseSample", "precision"]
 
@@ -149,6 +151,14 @@ class NoiseSample:
     def spectra(self) -> np.ndarray:
         """(pixels, bands) the valid spectra of all windows."""
         return np.concatenate(self.by_window)
+
+    def products(self, run: ParallelMap = in_turn) -> Products:
+        """Return sums of products of spectra, which are made when they are first asked for."""
+        known = self.__dict__
+        if "_products" not in known:
+            known["_products"] = Products.of(self.blocks, self.valid, run)
+        found: Products = known["_products"]
+        return found
 
     @cached_property
     def by_window(self) -> list[np.ndarray]:

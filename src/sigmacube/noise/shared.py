@@ -21,6 +21,7 @@ noise, texture and noise look alike.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -99,7 +100,7 @@ def shared_noise(sample: NoiseSample, noise: Noise, run: ParallelMap = in_turn) 
     waves = _Waves.of(sample, noise, run)
     if waves is None:
         return SharedNoise(None, False)
-    shapes = (noise.std, np.ones(sample.n_bands), sample.spectra.mean(axis=0))
+    shapes = (noise.std, np.ones(sample.n_bands), sample.products(run).mean)
     seen = [waves.along(noise.whiten(shape)) for shape in shapes]
     flat = [number for number, one in enumerate(seen) if one.is_noise]
     if not flat:
@@ -112,7 +113,7 @@ def shared_noise(sample: NoiseSample, noise: Noise, run: ParallelMap = in_turn) 
     return _along_spectra(sample, noise, power)
 
 
-def gain_left(sample: NoiseSample, noise: Noise) -> float:
+def gain_left(sample: NoiseSample, noise: Noise, run: ParallelMap = in_turn) -> float:
     """Return the variance, over that of the noise of a band, that pixels keep of their own gains.
 
     A gain is noise along the pixel's own spectrum. Second differences along it hold no more than
@@ -133,7 +134,8 @@ def gain_left(sample: NoiseSample, noise: Noise) -> float:
     >>> gain_left(NoiseSample.create(noisy, np.arange(40), every), known) > 0.05
     True
     """
-    near, far = _along_own(sample, noise, 1), _along_own(sample, noise, 2)
+    windows = list(zip(run(noise.whiten, sample.blocks), sample.valid, strict=True))
+    near, far = (np.concatenate(run(partial(_along_own, apart), windows)) for apart in (1, 2))
     if len(far) < FEW_PLACES:
         return 0.0
     usual = float(ndtri((1 + OWN_QUANTILE) / 2))
@@ -148,15 +150,16 @@ def gain_left(sample: NoiseSample, noise: Noise) -> float:
     return left / sample.n_bands
 
 
-def small_gains(sample: NoiseSample, noise: Noise) -> SharedNoise:
+def small_gains(sample: NoiseSample, noise: Noise, run: ParallelMap = in_turn) -> SharedNoise:
     """Return the noise by gains that are too small for `shared_noise`.
 
     As noise along the mean product of spectra, as large as `gain_left` has it.
     """
-    left = gain_left(sample, noise)
+    left = gain_left(sample, noise, run)
     if not left > 0:
         return SharedNoise(None, False)
-    power = left / float(np.mean(np.square(noise.whiten(sample.spectra))))
+    products = sample.products(run).whitened(noise)
+    power = left * products.number * sample.n_bands / float(np.trace(products.total))
     return _along_spectra(sample, noise, power)
 
 
@@ -165,28 +168,26 @@ def _along_spectra(sample: NoiseSample, noise: Noise, power: float) -> SharedNoi
 
     One covariance is not theirs where they are large.
     """
-    spectra = sample.spectra
-    found = power * (spectra.T @ spectra / len(spectra) - noise.factor @ noise.factor.T)
+    products = sample.products()
+    found = power * (products.total / products.number - noise.factor @ noise.factor.T)
     values, vectors = np.linalg.eigh(found)
     found = (vectors * np.maximum(values, 0)) @ vectors.T
     size = np.sqrt(np.diag(found)) / noise.std
     return SharedNoise(found, bool(np.median(size) > DOUBTFUL_GAINS))
 
 
-def _along_own(sample: NoiseSample, noise: Noise, apart: int) -> np.ndarray:
+def _along_own(apart: int, window: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
     """Return mixed second differences (n,) of pixels, along the mean of the four spectra."""
-    found = []
-    for block, valid in zip(sample.blocks, sample.valid, strict=True):
-        if min(valid.shape) <= apart:
-            continue
-        white, first, last = noise.whiten(block), slice(None, -apart), slice(apart, None)
-        corners = [(y, x) for y in (first, last) for x in (first, last)]
-        a, b, c, d = (white[corner] for corner in corners)
-        own = a + b + c + d
-        length = np.maximum(np.sqrt(np.sum(own**2, axis=2)), 1e-300)
-        there = np.logical_and.reduce([valid[corner] for corner in corners])
-        found.append((np.sum((a - b - c + d) / 2 * own, axis=2) / length)[there])
-    return np.concatenate([np.zeros(0), *found])
+    white, valid = window
+    if min(valid.shape) <= apart:
+        return np.zeros(0)
+    first, last = slice(None, -apart), slice(apart, None)
+    corners = [(y, x) for y in (first, last) for x in (first, last)]
+    a, b, c, d = (white[corner] for corner in corners)
+    own, change = a + b + c + d, a - b - c + d
+    length = np.maximum(np.sqrt(np.einsum("yxv,yxv->yx", own, own)), 1e-300)
+    there = np.logical_and.reduce([valid[corner] for corner in corners])
+    return np.asarray((np.einsum("yxv,yxv->yx", change, own) / (2 * length))[there])
 
 
 class _Seen(NamedTuple):
@@ -250,8 +251,8 @@ class _Waves(NamedTuple):
                 for left in range(0, block.shape[1] - TILE + 1, TILE)
                 if valid[here := np.s_[top : top + TILE, left : left + TILE]].all()
             ]
-            every = np.array(tiles).reshape(-1, TILE, TILE, sample.n_bands)
-            return np.asarray(dctn(every, axes=(1, 2), norm="ortho"))
+            stack = np.array(tiles).reshape(-1, TILE, TILE, sample.n_bands)
+            return np.asarray(dctn(stack, axes=(1, 2), norm="ortho"))
 
         every = np.concatenate(run(waves, zip(sample.blocks, sample.valid, strict=True)))
         power = np.square(every[:, bands[0]]).mean(axis=(1, 2))

@@ -27,6 +27,8 @@ __all__ = ["SignalNoise", "value_of"]
 # No pixel's noise variance is taken below or above the reference by more than this factor: the
 # line is fitted to the scene's own range and must not be followed far outside it.
 LARGEST_FACTOR = 50.0
+# So many standard deviations of their own noise apart pixels are alike.
+LIKE = 5.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,13 +155,6 @@ class SignalNoise(Card):
         share = power / self._reference_variance()
         share = share / np.maximum(share.mean(axis=-1, keepdims=True), 1 / LARGEST_FACTOR)
         return float(np.sqrt(np.mean(np.square(share - 1))))
-
-    def jitter(self) -> float:
-        """Return the standard deviation that its noise gives g² of a pixel of the reference."""
-        variance = self._reference_variance()
-        share = np.asarray(self.gain) / variance / len(variance) * np.sqrt(variance)
-        correlation = np.eye(len(share)) if self.correlation is None else self.correlation
-        return float(np.sqrt(share @ correlation @ share))
 
     def select(self, bands: np.ndarray) -> SignalNoise:
         """Return the noise of some of the bands; needs a reference."""

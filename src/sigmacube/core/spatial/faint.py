@@ -8,11 +8,14 @@ in space of what lies outside of B, as noise is white and signal is not.
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 from scipy.fft import dctn
 from scipy.special import expit, log_ndtr
+
+from sigmacube.core.parallel import ParallelMap, in_turn, strips
 
 __all__ = ["HARDLY", "Faint", "Unseen", "faint_signal", "unseen"]
 
@@ -29,6 +32,8 @@ FEWEST = 4
 NOTHING = 10.0
 # Strength of directions that are clearly seen, and how well it is known what noise they take.
 CLEAR, UNSURE = 0.3, 0.25
+# Bands that are looked at together.
+TOGETHER = 32
 # Bounds of rings of spatial frequency, in units of the highest along an axis.
 RINGS = (0.16, 0.252, 0.357, 0.505, 0.667, 0.798, 0.944)
 
@@ -133,7 +138,7 @@ class Faint(NamedTuple):
     """All that lies there per pixel, at the frequencies that were looked at."""
 
 
-def faint_signal(patches: list[np.ndarray], basis: np.ndarray) -> Faint:
+def faint_signal(patches: list[np.ndarray], basis: np.ndarray, run: ParallelMap = in_turn) -> Faint:
     """Return the signal per pixel outside B of unit-noise patches.
 
     The power of noise is the same at all spatial frequencies, whatever its level; that of signal
@@ -144,7 +149,7 @@ def faint_signal(patches: list[np.ndarray], basis: np.ndarray) -> Faint:
     patches = [y for y in patches if min(y.shape[:2]) > 1]
     if bands == k or not patches:
         return Faint(0.0, 0.0, 0.0, 0.0)
-    spectra = [_spectrum(y, basis) for y in patches]
+    spectra = run(partial(_spectrum, basis, run), patches)
     pixels = sum(float(part.number.sum()) for part in spectra)
     count, inside = (np.sum([getattr(p, n) for p in spectra], axis=0) for n in ("number", "inside"))
     outside = np.sum([part.outside for part in spectra], axis=0)
@@ -182,11 +187,18 @@ class _Spectrum(NamedTuple):
     """Correlation of neighbouring pixels outside of directions."""
 
 
-def _spectrum(y: np.ndarray, basis: np.ndarray) -> _Spectrum:
+def _spectrum(basis: np.ndarray, run: ParallelMap, y: np.ndarray) -> _Spectrum:
     rows, cols = y.shape[:2]
-    values = dctn(y.astype(np.float32), axes=(0, 1), norm="ortho")[1:, 1:]
-    inside = np.square(values @ basis.astype(np.float32))
-    every = np.einsum("yxp,yxp->yx", values, values)
+
+    def waves(values: np.ndarray) -> np.ndarray:
+        return np.asarray(dctn(values.astype(np.float32), axes=(0, 1), norm="ortho")[1:, 1:])
+
+    def power_in(bands: slice) -> np.ndarray:
+        values = waves(y[..., bands])
+        return np.einsum("yxp,yxp->yx", values, values)
+
+    inside = np.square(waves(y @ basis))
+    every = np.sum(run(power_in, strips(0, y.shape[2], TOGETHER)), axis=0)
     outside = every - inside.sum(axis=2)
     radius = np.hypot(np.arange(1, rows)[:, None] / rows, np.arange(1, cols)[None] / cols)
     ring = np.digitize(radius, RINGS).ravel()

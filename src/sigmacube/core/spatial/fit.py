@@ -121,30 +121,32 @@ def fit_windows(
     index: np.ndarray,
     corner: np.ndarray,
     z: np.ndarray,
+    at: np.ndarray,
     edge: float,
     noise_power: np.ndarray,
     near: Axes | None = None,
 ) -> tuple[list[Fits], Axes]:
-    """Return the fits of windows z (windows, rows, cols, k), in groups of equal padded rank.
+    """Return the fits of windows at corners (windows, 2) of z, in groups of equal padded rank.
 
     And their principal axes; with those of almost the same data, `near`, these are a start.
     """
-    count, r, c, k = z.shape
+    (r, c), count, k = noise_power.shape, len(at), z.shape[2]
     n = r * c
-    flat = z.reshape(count, n, k)
-    mean = flat.mean(axis=1)
-    centred = np.empty(flat.shape, dtype=np.float64 if near is None else np.float32)
-    flat = np.subtract(flat, mean[:, None], out=centred, casting="same_kind")
+    flat = cut(z, at, (r, c)).reshape(count, n, k)
+    mean = np.matmul(np.full((1, n), 1 / n), flat)
+    flat -= mean
+    mean = mean[:, 0].astype(np.float32)
     if near is None:
         values, vectors, axes = principal(flat, edge)
+        flat = flat.astype(np.float32)
     else:
+        flat = flat.astype(np.float32)
         values, vectors, axes = *updated(flat, edge, near), near
-    flat = flat.astype(np.float32, copy=False)
     rank = np.count_nonzero(values > edge**2, axis=1)
     dropped = np.where(np.arange(values.shape[1]) >= rank[:, None], values, 0).sum(axis=1)
     left = dropped / np.maximum((k - rank) * (n - 1), 1)
     padded = np.minimum(padded_rank(rank), values.shape[1])
-    root, mean = np.sqrt(noise_power).astype(np.float32), mean.astype(np.float32)
+    root = np.sqrt(noise_power).astype(np.float32)
     groups = []
     for R in np.unique(padded).tolist():
         mine: Any = np.flatnonzero(padded == R)
@@ -196,8 +198,7 @@ def second_shrinkage(fits: Fits, pilot: np.ndarray, noise_power: np.ndarray) -> 
 
 
 def _with_mean(h: np.ndarray, fits: Fits) -> np.ndarray:
-    h[:, :, 0, 0] = 1
-    h[np.nonzero(~fits.kept[:, :, 0, 0])] = 0
+    h[:, :, 0, 0] = fits.kept[:, :, 0, 0]
     return h
 
 

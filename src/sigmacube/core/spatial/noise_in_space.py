@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 import numpy as np
+from scipy.linalg import eigh
 
 from sigmacube.core.parallel import in_turn
 from sigmacube.core.rank import noise_edge
@@ -120,8 +121,8 @@ def coloured_edge(power: np.ndarray, k: int, run: Run = in_turn) -> float:
     edge = noise_edge(max(n, 2), k)
     if np.all(power == 1):
         return edge
-    white = np.random.default_rng(0).standard_normal((DRAWS, n, k))
-    root = np.sqrt(power).reshape(-1, 1)
+    white = np.random.default_rng(0).standard_normal((DRAWS, n, k), dtype=np.float32)
+    root = np.sqrt(power).reshape(-1, 1).astype(np.float32)
     top, raised = np.sqrt(run(partial(_largest, root), white)).mean(axis=0)
     return float(edge * raised / top)
 
@@ -134,5 +135,6 @@ def _largest(root: np.ndarray, draw: np.ndarray) -> tuple[float, float]:
     found = []
     for image in (draw, draw * root):
         gram = image @ image.T if len(image) < image.shape[1] else image.T @ image
-        found.append(float(np.linalg.eigvalsh(gram)[-1]))
+        last = len(gram) - 1
+        found.append(float(eigh(gram, eigvals_only=True, subset_by_index=(last, last))[0]))
     return found[0], found[1]

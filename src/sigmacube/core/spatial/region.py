@@ -107,9 +107,10 @@ def smooth_region(
     core = Box(*rows, *cols)
     wide = grow(core, 1, model.shape[:2])
     plan = Plan(model.sizes, model.noise_power, model.edges)
-    if model.whole is not None and wide.shape == model.shape[:2]:
-        z, smoothed = model.whole.z, model.whole.smoothed
-        data = _Data(wide, z, None, model.whole.outside / max(model.shape[2] - z.shape[2], 1))
+    whole = model.whole if wide.shape == model.shape[:2] else None
+    if whole is not None:
+        z, smoothed = whole.z, whole.smoothed
+        data = _Data(wide, z, None, whole.outside / max(model.shape[2] - z.shape[2], 1))
     else:
         data = _coefficients(block, model, plan, wide, run)
         smoothed = second_round(data.z, data.box, wide, plan, run, data.near)
@@ -118,8 +119,9 @@ def smooth_region(
     if not uncertainty:
         estimate = _bands(smoothed.estimate[inside], model, core, run)
         return SpatialPart(estimate, None, *windows, [], None)
-    views = _views(model, plan, smoothed, data, wide, core, run)
-    seen = apart(smoothed.estimate).within(inside)
+    through = sights(smoothed, wide, plan) if whole is None else whole.sights
+    views = _views(model, look(through, plan, model.risk, run), smoothed, data, wide, core, run)
+    seen = (apart(smoothed.estimate) if whole is None else whole.apart).within(inside)
     own = alone(seen, smoothed.leverage[inside])
     return _finish(
         block, model, core, data, smoothed.estimate[inside], seen, own, views, windows, run
@@ -249,7 +251,7 @@ def _shares(
 
 def _views(
     model: SpatialModel,
-    plan: Plan,
+    views: list[View],
     smoothed: Smoothed,
     data: _Data,
     wide: Box,
@@ -257,10 +259,7 @@ def _views(
     run: Run,
 ) -> list[View]:
     """Return the views of a region, scaled by what windows claim and by what is missing."""
-    whole = model.whole
-    seen = sights(smoothed, wide, plan) if whole is None or whole.smoothed is not smoothed else (
-        whole.sights)  # fmt: skip
-    views = model.risk.located(look(seen, plan, model.risk, run), wide, smoothed, run)
+    views = model.risk.located(views, wide, smoothed, run)
     inside = np.zeros(wide.shape)
     inside[core.within(wide)] = 1.0
     views = scaled(views, wide, inside)

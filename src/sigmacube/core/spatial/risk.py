@@ -11,7 +11,6 @@ as far as that can be told from chance.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -149,26 +148,33 @@ def try_patch(
         Share of the elements that were there: below one the noise is what windows have in dropped
         directions.
     """
-    z = project_bands(y, basis, left, run)
+    probe, z, square = at_once(
+        run,
+        partial(coloured, rng, (*y.shape[:2], basis.shape[1]), plan),
+        partial(project_bands, y, basis, left, run),
+        partial(squares, y, run),
+    )
     if share < 1:  # what was imputed has more noise than the windows of the scene will see
         z, noise = z / np.sqrt(noise), np.ones_like(noise)
-    outside = squares(y, run) - squares(z, run)
+    outside = square - squares(z, run)
     box = Box(0, z.shape[0], 0, z.shape[1])
-    probe = coloured(rng, z.shape, plan)
     smoothed, again = both_rounds(z, z + STEP * probe, box, plan, run)
-    response = (again.estimate - smoothed.estimate) / STEP
-    residual, probe = smoothed.estimate - z, probe * noise
-    error = residual**2 + 2 * probe * response - noise
-    fields = (residual, probe, response)
+    # Sums of squares of some thousand pixels: single precision does for what is summed.
+    single = noise.astype(np.float32)
+    response = (again.estimate - smoothed.estimate) / np.float32(STEP)
+    residual = (smoothed.estimate - z).astype(np.float32)
+    probe = np.multiply(probe, single, dtype=np.float32, casting="same_kind")
+    error = residual**2 + 2 * probe * response - single
+    fields = [residual, probe, response]
     response = capped(response, smoothed.claim)
-    single = [field.astype(np.float32) for field in (*fields, response)]
+    fields.append(response)
     seen = sights(smoothed, box, plan)
 
     def by_frequency(stack: int, part: slice) -> tuple[np.ndarray, ...]:
-        return _by_frequency(seen[stack].fits.part(part), single, noise, plan)
+        return _by_frequency(seen[stack].fits.part(part), fields, noise, plan)
 
     parts = by_windows(run, by_frequency, seen)
-    square = response**2 * noise
+    square = response**2 * single
     return Trial(plan, z, smoothed, residual, error, square, seen, parts, outside, y.shape[2],
                  share)  # fmt: skip
 
@@ -214,14 +220,13 @@ def measured_risk(trials: list[Trial], k: int, run: Run) -> RiskTable:
     Weights of windows fall off towards their edges, so errors that reach across windows are seen
     too small at low frequencies: power by ring of frequency is matched to what the scene has.
     """
-    draws: list[Callable] = [partial(_white, trials, match) for match in range(MATCHES)]
-    *white, (table, actual) = at_once(run, *draws, partial(_tables, trials, k))
+    white, (table, actual) = at_once(run, partial(_white, trials), partial(_tables, trials, k))
     table = replace(table, **_by_claim(trials, actual))
     for match in range(MATCHES + 1):
         seen = [trial.located(table, run) for trial in trials]
         table = replace(table, gain=table.gain * _gains(trials, seen, table, run))
         if match < MATCHES:
-            modelled = _modelled(trials, seen, table, white[match], run)
+            modelled = _modelled(trials, seen, table, white, run)
             ratio = actual / np.maximum(modelled, 1e-12)
             ratio = np.clip(ratio, LEAST_MATCH, MOST_MATCH)
             kept = (table.kept.reshape(N_RINGS, BINS) * ratio[:, None]).ravel()
@@ -245,7 +250,7 @@ def _lifted(trials: list[Trial], table: RiskTable, run: Run) -> dict[str, np.nda
     claim = sum(
         float(total_along(trial.located(table, run), table.gain, run).sum()) for trial in trials
     )
-    error = sum(float(trial.error.sum()) for trial in trials)
+    error = sum(float(trial.error.sum(dtype=np.float64)) for trial in trials)
     actual = drawn(np.array(error), np.array(claim), np.array(SURELY * scatter))
     lift = float(np.clip(actual / max(claim, 1e-12), 1.0, MOST_LIFT))
     return known | {"factor": table.factor * lift, "lost": table.lost * lift}
@@ -331,7 +336,7 @@ def _gains(trials: list[Trial], seen: list[list[View]], table: RiskTable, run: R
     count = sum(trial.residual.shape[0] * trial.residual.shape[1] for trial in trials)
     claim = np.sum([total_along(views, table.gain, run) for views in seen], axis=0)
     response, error = (
-        sum(getattr(trial, name).sum(axis=(0, 1)) for trial in trials)
+        sum(getattr(trial, name).sum(axis=(0, 1), dtype=np.float64) for trial in trials)
         for name in ("response", "error")
     )
     expected = response * (claim.sum() / max(response.sum(), 1e-12))
@@ -374,7 +379,7 @@ def _placed(
     """
     seen = [trial.smoothed for trial in trials]
     fitted = [factor[np.searchsorted(bounds, s.claim)] * s.claim for s in seen]
-    along = sum(trial.response.sum(axis=(0, 1)) for trial in trials)
+    along = sum(trial.response.sum(axis=(0, 1), dtype=np.float64) for trial in trials)
     k, power = len(along), trials[0].plan.noise_power[0]
     contrasts, by_contrast = placed(
         [s.estimate for s in seen],
@@ -390,10 +395,10 @@ def _placed(
     return {"bounds": bounds, "factor": factor, "contrasts": contrasts, "lost": by_contrast}
 
 
-def _white(trials: list[Trial], seed: int) -> list[list[tuple[np.ndarray, np.ndarray]]]:
+def _white(trials: list[Trial]) -> list[list[tuple[np.ndarray, np.ndarray]]]:
     """Return the white noise that a draw of the errors of all trials is made of."""
     return [
-        list(white_draws(trial.sights, np.random.default_rng([9, seed, number])))
+        list(white_draws(trial.sights, np.random.default_rng([9, number])))
         for number, trial in enumerate(trials)
     ]
 

@@ -114,9 +114,9 @@ def _fit_chunk(
     i, j = np.mgrid[part.top : part.bottom, part.left : part.right]
     index = np.stack([i.ravel(), j.ravel()], axis=1)
     corner = np.stack([windows.rows.starts[index[:, 0]], windows.cols.starts[index[:, 1]]], axis=1)
-    data = cut(z, corner - (box.top, box.left), windows.side)
-    edge, power = float(plan.edges[chunk.size]), plan.noise_power[chunk.size]
-    fits, axes = fit_windows(chunk.size, index, corner, data, edge, power, near)
+    at, edge = corner - (box.top, box.left), float(plan.edges[chunk.size])
+    power = plan.noise_power[chunk.size]
+    fits, axes = fit_windows(chunk.size, index, corner, z, at, edge, power, near)
     return fits, axes if keep else None
 
 

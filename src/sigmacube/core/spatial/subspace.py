@@ -42,6 +42,8 @@ STARTS = 3
 # The least signal of a direction that only some tile has, in units of the noise of a pixel.
 LEAST = 0.02
 SMALL_TILE = 5
+# Values of which single precision leaves a hundredth of the noise at most.
+SINGLE = 1e5
 
 
 def blocks(shape: tuple[int, int]) -> list[Box]:
@@ -180,8 +182,10 @@ def _rare_in(
     iteration: what is well above the edge is found, and nothing else matters.
     """
     y, _ = block(*box.slices)
+    if max(float(y.max()), -float(y.min())) < SINGLE:
+        y, basis = y.astype(np.float32), basis.astype(np.float32)
     left = y - (y @ basis) @ basis.T
-    part = tiles(left.astype(np.float32), (TILE, TILE))
+    part = tiles(left.astype(np.float32, copy=False), (TILE, TILE))
     count, n, bands = part.shape
     start = np.random.default_rng(0).standard_normal((bands, STARTS - 1)).astype(np.float32)
     brightest = np.argmax(np.einsum("anp,anp->an", part, part), axis=1)

@@ -35,7 +35,7 @@ from sigmacube.core.spatial.subspace import (
     tiles,
 )
 from sigmacube.core.spatial.transform import forward
-from sigmacube.core.spatial.unexplained import leading_directions
+from sigmacube.core.spatial.unexplained import Apart, leading_directions
 from sigmacube.core.spatial.views import RiskTable, Sight
 
 __all__ = ["SpatialModel", "survey"]
@@ -63,6 +63,8 @@ class Whole:
     """Windows that the error model looks through."""
     outside: np.ndarray
     """(rows, cols) square of the data outside the subspace."""
+    apart: Apart
+    """Pixels that differ from all around them."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -261,7 +263,7 @@ def _measured(
         lost, error = _smooth(block, boxes, model, run)
         smooth = max(float(drawn(np.array(lost), np.zeros(()), np.array(error))), 0.0)
         localised, there = _localised(gappy, boxes, model, smooth, run)
-        shared = faint_signal([block(*box.slices)[0] for box in boxes], model.basis)
+        shared = faint_signal([block(*box.slices)[0] for box in boxes], model.basis, run)
         bands, k = model.basis.shape
         rest = rest.less(smooth)
         faint = rest.given(shared.signal - max(lost, 0), math.hypot(shared.error, error))
@@ -281,7 +283,7 @@ def _measured(
     whole = None
     if not model.missing and trials[0].box.shape == model.shape[:2]:
         first = trials[0]
-        whole = Whole(first.z, first.smoothed, first.sights, first.outside)
+        whole = Whole(first.z, first.smoothed, first.sights, first.outside, singles.seen[0])
     return replace(
         model,
         strength=strength * _met(trials, powers[0]),
