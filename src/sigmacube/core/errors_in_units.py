@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Self
@@ -40,9 +40,8 @@ class ErrorsInUnits:
     grid: WindowGrid | None = None
     """Windows of the whole scene, where the model can be stored."""
     gap_factor: np.ndarray | None = None
-    """(row, col, band of ``bands``) what left-out elements do to the std; None is one."""
-    mean_gap_factor: np.ndarray | None = None
-    """(band of ``bands``,) that of the whole scene by band, where this is a part of it."""
+    """(row, col, band of ``bands``) what left-out elements, or noise that grows with the signal, do
+    to the std of an element; None is one. Sums over many elements take its mean over them."""
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -87,6 +86,7 @@ class ErrorsInUnits:
 
     def region_covariance(self, weights: np.ndarray) -> SpectralCovariance:
         """Return the error covariance of Σ weights · spectrum, weights (row, col)."""
+        weights = np.asarray(weights, dtype=np.float64)
         white = self.white.region_covariance(self._on_pixels(weights))
         values, vectors = np.linalg.eigh(white)
         share = max(float(values[0]), 0.0)  # that of most directions: those outside the subspace
@@ -100,7 +100,9 @@ class ErrorsInUnits:
             self.noise.unwhiten(vectors[:, order].T).T,
             values[order] - share,
         )
-        return found.scaled(self._on_bands).expand(self.bands, self.n_bands)
+        return found.scaled(self._on_bands * self._in_region(weights)).expand(
+            self.bands, self.n_bands
+        )
 
     def band_covariance(
         self, first: np.ndarray, second: np.ndarray, workers: int | None = None
@@ -108,8 +110,11 @@ class ErrorsInUnits:
         """Return (row, col, n) covariances of combinations (n, bands) of bands at every pixel."""
         with parallel(workers) as run:
             covariance = self.white.band_covariance(self._rows(first), self._rows(second), run)
-        scale = self._on_pixels(1.0)
-        return np.asarray(covariance * np.square(scale)[..., None])
+        covariance = covariance * np.square(self._on_pixels(1.0))[..., None]
+        if self.gap_factor is not None:
+            for rows in (first, second):
+                covariance *= np.sqrt(self._of_elements(rows))
+        return np.asarray(covariance)
 
     def support_covariance(
         self, sets: PixelSets, first: np.ndarray, second: np.ndarray, workers: int | None = None
@@ -119,7 +124,7 @@ class ErrorsInUnits:
         covariance: np.ndarray = self.white.support_covariance(
             sets.labels, sets.count, weights, *rows
         )
-        return covariance
+        return covariance * self._in_sets(sets, first, second)
 
     def draws(
         self, count: int, rng: np.random.Generator, rows: slice, cols: slice
@@ -138,23 +143,60 @@ class ErrorsInUnits:
     def _on_pixels(self, weights: Any) -> Any:
         """Return weights (row, col) of pixels on what the whitened bands say of them."""
         if self.gap_factor is not None:
-            weights = weights * self._separate_gaps[0]
+            weights = weights * self._of_pixels
         return weights if self.pixel_scale is None else weights * self.pixel_scale
 
-    @cached_property
+    @property
     def _on_bands(self) -> np.ndarray:
-        """(band of ``bands``,) factor of calibration and of gaps on the std."""
-        scale = np.ones(len(self.bands)) if self.band_scale is None else self.band_scale[self.bands]
-        return scale if self.gap_factor is None else scale * self._separate_gaps[1]
+        """(band of ``bands``,) factor of calibration on the std."""
+        return np.ones(len(self.bands)) if self.band_scale is None else self.band_scale[self.bands]
 
     @cached_property
-    def _separate_gaps(self) -> tuple[np.ndarray, np.ndarray]:
-        """Gap factor as one per pixel times one per band, for sums over many elements."""
+    def _of_pixels(self) -> np.ndarray:
+        """(row, col) root mean square over bands of the factor of elements; one where unknown."""
         assert self.gap_factor is not None
-        bands = self.mean_gap_factor
-        if bands is None:
-            bands = mean_gap_factor([self.gap_factor])
-        return np.nan_to_num(_pixel_gap_factor(self.gap_factor), nan=1.0), bands
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)  # pixels without any value
+            mean = np.nanmean(np.square(self.gap_factor, dtype=np.float64), axis=2)
+        return np.nan_to_num(np.sqrt(mean), nan=1.0)
+
+    def _beside(self, pixels: Any = slice(None)) -> np.ndarray:
+        """Return the square of the factor of elements, beside that of their pixel."""
+        assert self.gap_factor is not None
+        beside = self.gap_factor[pixels] / self._of_pixels[pixels][..., None]
+        return np.nan_to_num(np.square(beside, dtype=np.float64), nan=1.0)
+
+    def _in_region(self, weights: np.ndarray) -> np.ndarray | float:
+        """Return (band of ``bands``,) what the factor of elements does to the std in a region."""
+        if self.gap_factor is None or not weights.any():
+            return 1.0
+        at = np.nonzero(weights)
+        return np.sqrt(np.average(self._beside(at), axis=0, weights=np.square(weights[at])))
+
+    def _of_elements(self, combinations: np.ndarray) -> np.ndarray:
+        """Return (row, col, n) what that factor does to the variance of combinations of bands.
+
+        Bands count by the noise that they bring into a combination.
+        """
+        brought = np.square(np.asarray(combinations)[:, self.bands] * self.noise.std)
+        brought /= np.maximum(brought.sum(axis=1, keepdims=True), 1e-300)
+        return self._beside() @ brought.T
+
+    def _in_sets(
+        self, sets: PixelSets, first: np.ndarray, second: np.ndarray
+    ) -> np.ndarray | float:
+        """Return (sets, n) what that factor does to covariances of combinations, over sets."""
+        if self.gap_factor is None:
+            return 1.0
+        inside = sets.labels >= 0
+        label, weight = sets.labels[inside], np.square(sets.weights[inside])
+        total = np.maximum(np.bincount(label, weight, sets.count), 1e-300)
+        found: np.ndarray | float = 1.0
+        for combinations in (first, second):
+            part = self._of_elements(combinations)[inside] * weight[:, None]
+            sums = [np.bincount(label, column, sets.count) / total for column in part.T]
+            found = found * np.sqrt(np.stack(sums, axis=1))
+        return found
 
     def _rows(self, combinations: np.ndarray) -> np.ndarray:
         """Return combinations (n, bands of the cube) as (n, whitened bands)."""
@@ -192,36 +234,3 @@ class ErrorsInUnits:
             weights = np.where(weights == 0, 0.0, weights * self.gap_factor[pixels])
         white = self.noise.weights_to_white(weights)
         return white if self.pixel_scale is None else white * self.pixel_scale[pixels][..., None]
-
-
-def mean_gap_factor(strips: Iterable[np.ndarray]) -> np.ndarray:
-    """Return (bands,) the gap factor of a scene by band, beside that of its pixels.
-
-    Parameters
-    ----------
-    strips
-        (row, col, band) gap factor of whole rows, strip after strip; how the scene is cut does not
-        change the result.
-
-    Examples
-    --------
-    >>> mean_gap_factor([np.full((2, 3, 2), 1.5), np.full((1, 3, 2), 1.2)])
-    array([1., 1.])
-    """
-    total: np.ndarray | float = 0.0
-    count: np.ndarray | int = 0
-    for strip in strips:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", RuntimeWarning)  # pixels without any value
-            share = np.square(strip / _pixel_gap_factor(strip)[..., None])
-        for row in np.nansum(share, axis=1):
-            total = total + row
-        count = count + np.count_nonzero(np.isfinite(share), axis=(0, 1))
-    return np.where(count > 0, np.sqrt(total / np.maximum(count, 1)), 1.0)
-
-
-def _pixel_gap_factor(factor: np.ndarray) -> np.ndarray:
-    """Return (row, col) the root mean square of the factor over bands."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # pixels without any value
-        return np.sqrt(np.nanmean(np.square(factor, dtype=np.float64), axis=2))

@@ -79,7 +79,7 @@ def _round(sample: NoiseSample, model: SignalNoise, first: bool) -> SignalNoise 
     sums = np.zeros((5, sample.n_bands))
     for part, signal in zip(white, signals, strict=True):
         left = (part - (part @ basis) @ basis.T) @ mixing.T
-        sums += _sums(model, signal, np.square(left) / share)
+        sums += _sums(model, signal, np.square(left) / np.where(tells, share, 1))
     return _line(model, sums, tells)
 
 

@@ -1,8 +1,9 @@
 """Noise whose variance grows with the signal: photon noise.
 
-The variance of band v at pixel u is α_v x_uv + γ_v. Exactly this noise is no product of a pixel
-factor and a band factor, but nearly one: bright pixels are bright in most bands. The model used is
-σ_uv = g_u s_v with
+The variance of band v at pixel u is α_v x_uv + γ_v. The spatial estimator takes it element by
+element (`noise.stabilise`). For low-rank windows, and where noise is estimated, it is taken as a
+product of a pixel factor and a band factor, which it nearly is: bright pixels are bright in most
+bands. The model is σ_uv = g_u s_v with
 
     s_v² = α_v m_v + γ_v         at a reference spectrum m (the scene's mean),
     g_u² = mean over v of (α_v x_uv + γ_v) / s_v²,
@@ -27,8 +28,6 @@ __all__ = ["SignalNoise", "value_of"]
 # No pixel's noise variance is taken below or above the reference by more than this factor: the
 # line is fitted to the scene's own range and must not be followed far outside it.
 LARGEST_FACTOR = 50.0
-# So many standard deviations of their own noise apart pixels are alike.
-LIKE = 5.0
 
 
 @dataclass(frozen=True, eq=False)

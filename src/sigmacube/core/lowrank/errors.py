@@ -140,7 +140,10 @@ class LowRankErrors(ErrorsInUnits):
         """Return (sets, n) covariances of combinations (n, bands) of bands, summed over sets."""
         scaled = replace(sets, weights=self._on_pixels(sets.weights))
         with parallel(workers) as run:
-            return self.white.support_covariance(scaled, self._rows(first), self._rows(second), run)
+            found = self.white.support_covariance(
+                scaled, self._rows(first), self._rows(second), run
+            )
+        return found * self._in_sets(sets, first, second)
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,10 +16,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from sigmacube.core.errors_in_units import mean_gap_factor
 from sigmacube.core.lowrank.errors import LowRankErrors, WindowErrors
 from sigmacube.core.lowrank.factors import Factors
-from sigmacube.core.parallel import strips
 from sigmacube.core.stored import ArraySpec, ModelArrays
 from sigmacube.core.whitening import Noise
 from sigmacube.core.windows import Axis, Span, WindowGrid
@@ -270,22 +268,12 @@ class StoredFactors:
         return LowRankErrors(
             WindowErrors(factors, variance), factors.noise, self.bands, self.n_bands, scale,
             self._floats("band_scale", (slice(None),)), gap_factor=gaps,
-            mean_gap_factor=None if is_whole else self._mean_gap_factor,
         )  # fmt: skip
 
     def _floats(self, name: str, key: tuple[slice, ...]) -> np.ndarray | None:
         if name not in self.found:
             return None
         return np.asarray(self.found[name][key], dtype=np.float64)
-
-    @cached_property
-    def _mean_gap_factor(self) -> np.ndarray | None:
-        if "inflation" not in self.found:
-            return None
-        rows, cols, _ = self.grid.cube_shape
-        height = max(1, STREAMED // (cols * self.n_bands))
-        found = (self._floats("inflation", (part,)) for part in strips(0, rows, height))
-        return mean_gap_factor(strip for strip in found if strip is not None)
 
     def _unpacked(
         self, grid: WindowGrid, rows: slice, cols: slice

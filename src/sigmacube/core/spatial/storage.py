@@ -15,8 +15,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from sigmacube.core.errors_in_units import ErrorsInUnits, mean_gap_factor
-from sigmacube.core.parallel import strips
+from sigmacube.core.errors_in_units import ErrorsInUnits
 from sigmacube.core.spatial.errors import SpatialErrors
 from sigmacube.core.spatial.fit import padded_rank
 from sigmacube.core.spatial.geometry import Box
@@ -31,8 +30,6 @@ Span = tuple[int, int]
 _PIXELS = ("row", "col")
 #: Windows are read in runs of neighbouring ones, with no more than these between two of them.
 GAP = 64
-#: Elements of a cube that are read together.
-STREAMED = 4_000_000
 #: Values per view and pixel, of 4 bytes, that making a product takes beside the view itself.
 WORK = 6
 
@@ -201,21 +198,11 @@ class StoredSpatialErrors:
             for name, key in (("pixel_scale", pixels), ("band_scale", slice(None)))
         )
         bands = np.asarray(self.found["cube_bands"][:]).astype(int)
-        slope, mean = None, None
+        slope = None
         if "inflation" in self.found:
             slope = np.asarray(self.found["inflation"][pixels], dtype=np.float32)
-            mean = None if rows is None and cols is None else self._mean_inflation
         return ErrorsInUnits(
-            white, self.noise, bands, self.n_bands, scale, band_scale, self.grid, slope, mean
-        )
-
-    @cached_property
-    def _mean_inflation(self) -> np.ndarray:
-        rows, cols, _ = self.grid.cube_shape
-        height = max(1, STREAMED // (cols * self.n_bands))
-        return mean_gap_factor(
-            np.asarray(self.found["inflation"][part], dtype=np.float32)
-            for part in strips(0, rows, height)
+            white, self.noise, bands, self.n_bands, scale, band_scale, self.grid, slope
         )
 
     def _views(self, box: Box) -> list[View]:
