@@ -175,7 +175,7 @@ def test_errors_of_all_kinds_follow_pixel_and_band_scales(scaled: sc.DenoisedCub
         )
         covariance = scaled.spectral_cov(*pixel)
         assert np.sqrt(covariance[11, 11]) == pytest.approx(scaled.std[(*pixel, 11)], rel=1e-3)
-        assert variance[pixel] == pytest.approx((row @ covariance @ row.T).item(), rel=2e-2)
+        assert variance[pixel] == pytest.approx((row @ covariance @ row.T).item(), rel=5e-2)
 
 
 @pytest.mark.statistical
