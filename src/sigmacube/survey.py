@@ -33,7 +33,7 @@ from sigmacube.noise.caveats import WILD, caveats
 from sigmacube.noise.instrument import DarkNoise, InstrumentNoise, noise_of
 from sigmacube.noise.line_offsets import LineOffsets
 from sigmacube.noise.sample import NoiseSample
-from sigmacube.noise.signal_noise import SignalNoise
+from sigmacube.noise.signal_noise import SignalNoise, like_mean
 from sigmacube.noise.stabilise import Stabiliser
 from sigmacube.settings import Settings
 
@@ -47,6 +47,8 @@ REGIONS = 5
 STRIP = 8
 # What the directions of a stabiliser are called among what is learnt.
 STABLE = "stable_directions"
+# Pixels around one that the size of its noise is taken from, to each side, if they are like it.
+AROUND = 3
 # Distance of the largest windows of the spatial prior, in steps: small ones follow the detail.
 APART = 1.5
 _NOISE_PARTS = ("gain", "offset", "reference", "correlation")
@@ -332,8 +334,8 @@ class Scene:
         stable = None
         if survey.stabiliser is not None:
             stable = self._stable(survey.stabiliser, values, valid, missing, wide.start)
-        elif survey.signal_noise is not None and survey.settings.prior is None:
-            scale = _pixel_scale(values, lacking, survey.signal_noise)
+        elif survey.signal_noise is not None:
+            scale = self._scale(values, valid, lacking, rows, wide)
         if missing is not None:
             values = np.where(missing, 0, values)
         here = slice(cols.start - wide.start, cols.stop - wide.start)
@@ -355,14 +357,41 @@ class Scene:
         there = valid[..., None] if missing is None else valid[..., None] & ~missing
         whole = np.where(there, values, np.asarray(scale.noise.reference))
         gone = None if there.all() else np.broadcast_to(~there, values.shape)
-        wary = self.survey.wild or self.survey.settings.solver == "robust"
-        stable = scale.forward(whole, left, missing=gone, wary=wary)
+        stable = scale.forward(whole, left, missing=gone)
         if self.survey.bounds is not None:
             ends = scale.scale(self.survey.bounds)
             for bound, end in zip(self.survey.bounds, ends, strict=True):
                 stable = np.where(whole == bound, end, stable)
             np.clip(stable, *ends, out=stable)
         return np.where(there, stable, 0.0)
+
+    def _scale(
+        self, values: np.ndarray, valid: np.ndarray, lacking: np.ndarray | None,
+        rows: slice, cols: slice,
+    ) -> np.ndarray:  # fmt: skip
+        """Return (row, col) factors of a block's pixels on their noise.
+
+        What smooths over pixels needs them smooth, too: a factor that jitters with the noise of its
+        own pixel would be taken out of the spectra and come back when they are scaled again.
+        """
+        noise = self.survey.signal_noise
+        assert noise is not None
+        if self.survey.settings.prior is None:
+            return _pixel_scale(values, lacking, noise)
+        tall, wide = (
+            slice(max(part.start - AROUND, 0), min(part.stop + AROUND, n))
+            for part, n in zip((rows, cols), self.survey.shape, strict=False)
+        )
+        wide = self.extent(tall, wide)[1]
+        spectra, mask = self.source.block(tall, wide)
+        kept = of_bands(valid_elements(spectra, mask), self.survey.bands)
+        spectra = of_bands(spectra, self.survey.bands)
+        if not kept.all():
+            spectra = np.where(kept, spectra, np.asarray(noise.reference))
+        power = np.square(_pixel_scale(spectra, None, noise))
+        smooth = np.sqrt(like_mean(power, np.asarray(kept.any(axis=2)), noise.jitter(), AROUND))
+        top, left = rows.start - tall.start, cols.start - wide.start
+        return smooth[top : top + len(values), left : left + values.shape[1]]
 
     def over_noise(self, rows: slice, cols: slice) -> tuple[np.ndarray, np.ndarray]:
         """Return values over their noise std, and which of them are there, of a block."""

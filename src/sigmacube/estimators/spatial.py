@@ -25,7 +25,7 @@ from sigmacube.estimators import Region
 from sigmacube.estimators.kept_noise import with_kept_noise
 from sigmacube.noise.stabilise import MOST_DIRECTIONS
 from sigmacube.settings import Settings
-from sigmacube.survey import APART, STABLE, Scene, SceneBlock, Survey
+from sigmacube.survey import APART, AROUND, STABLE, Scene, SceneBlock, Survey
 
 # Sizes and steps of the windows, as shares of those asked for: small ones follow borders.
 SIZES = ((1.0, APART), (0.5, 1.0), (0.25, 0.5))
@@ -67,7 +67,8 @@ class SpatialEstimator:
     def learn(self, scene: Scene, run: ParallelMap, *, whole: bool) -> Mapping[str, np.ndarray]:
         """Return what the whole scene knows: subspace, noise in space, size of errors."""
         shape = (*scene.survey.shape[:2], len(scene.survey.bands))
-        scene = _stabilised(scene, shape, run)
+        if not (self.sets_aside or scene.survey.wild):
+            scene = _stabilised(scene, shape, run)
         noise, completion, strong = scene.survey.model, None, None
         bounds, stuck = scene.survey.bounds_over_noise, np.zeros((0, shape[2]))
         aside = self.sets_aside or scene.survey.wild
@@ -119,6 +120,7 @@ class SpatialEstimator:
         """Return the rows and columns that `solve` reads for a region."""
         holed = scene.survey.incomplete or self.sets_aside or scene.survey.wild
         halo = 2 * max(size for size, _ in self.windows) * (4 if holed else 1)
+        halo += 0 if scene.survey.signal_noise is None else AROUND
         sides = [
             slice(max(first - halo, 0), min(stop + halo, length))
             for (first, stop), length in zip((rows, cols), scene.survey.shape, strict=False)
@@ -320,7 +322,7 @@ def _region(
     errors = None
     if part.errors is not None:
         errors = ErrorsInUnits(
-            part.errors, survey.model, survey.bands, survey.shape[2], None,
+            part.errors, survey.model, survey.bands, survey.shape[2], block.pixel_scale,
             None if scale == 1 else np.full(survey.shape[2], scale), survey.grid, slope,
         )  # fmt: skip
     windows = survey.grid.rows.windows_over(*rows), survey.grid.cols.windows_over(*cols)
@@ -334,9 +336,7 @@ def _region(
         ranks=ranks,
         residual_ratio=ratio,
         noise_std=_noise_std(block, slope),
-        noise_scale=None
-        if slope is None
-        else np.sqrt(np.mean(np.square(slope, dtype=np.float64), axis=2)),
+        noise_scale=block.pixel_scale if slope is None else _over_bands(slope),
         left_out=_left_out(survey, block, completion, cols[0], kept),
         unexplained=None if errors is None else np.array(part.unexplained, int).reshape(-1, 2),
     )
@@ -395,6 +395,11 @@ def _slope(scene: Scene, estimate: np.ndarray) -> np.ndarray | None:
         return None
     known = of_bands(estimate, scene.survey.bands)
     return scene.survey.stabiliser.slope(np.nan_to_num(known)).astype(np.float32)
+
+
+def _over_bands(slope: np.ndarray) -> np.ndarray:
+    """Return (row, col) the root mean square over bands."""
+    return np.asarray(np.sqrt(np.mean(np.square(slope, dtype=np.float64), axis=2)))
 
 
 def _noise_std(block: SceneBlock, slope: np.ndarray | None) -> np.ndarray:

@@ -106,6 +106,13 @@ def _of_noise(facts: Mapping[str, Any]) -> list[str]:
             "product resampled to a map grid?): σ takes pixels as independent and is too small by "
             f"a factor of up to {math.sqrt(1 + 4 * max(lag1, 0)):.2f} where the signal is smooth.",
         ),
+        (
+            spatial
+            and facts.get("grows_with_signal")
+            and (facts.get("solver") == "robust" or facts.get("wild_aside")),
+            "The noise grows with the signal and values are set aside: it enters as one factor per "
+            "pixel, itself estimated, and σ of single bands may be off by a tenth or more.",
+        ),
     )
     return [sentence for holds, sentence in cases if holds]
 

@@ -187,7 +187,7 @@ def residual_noise(
             break
     found = _in_units(model, unit)
     return ResidualNoise(
-        found if _varies(found, sample) else _std(model) * unit,
+        _on_average(found, sample) if _varies(found, sample) else _std(model) * unit,
         tails,
         wild,
         _completed(sample, windows, unit, _std(model)) if guesses and rough else sample,
@@ -574,6 +574,18 @@ def _with_line(
     at_reference = gain * np.maximum(reference, 0) + offset
     share = std**2 / at_reference
     return SignalNoise(gain * share, offset * share, reference, model.correlation)
+
+
+def _on_average(model: SignalNoise, sample: NoiseSample) -> SignalNoise:
+    """Return the model with bands scaled so that one factor per pixel holds on average.
+
+    What is over that factor has unit variance in every band then, whatever it has in single pixels.
+    """
+    inverse = 1 / np.square(model.pixel_scale(sample.spectra))
+    gain, offset = np.asarray(model.gain), np.asarray(model.offset)
+    mean = gain * (inverse @ sample.spectra) / len(inverse) + offset * inverse.mean()
+    share = np.maximum(mean, SMALLEST_OFFSET * np.square(_std(model))) / np.square(_std(model))
+    return replace(model, gain=gain * share, offset=offset * share)
 
 
 def _varies(model: SignalNoise, sample: NoiseSample) -> bool:

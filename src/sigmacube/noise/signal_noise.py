@@ -23,11 +23,13 @@ import numpy as np
 
 from sigmacube.core.card import Card, spread_of
 
-__all__ = ["SignalNoise", "value_of"]
+__all__ = ["SignalNoise", "like_mean", "value_of"]
 
 # No pixel's noise variance is taken below or above the reference by more than this factor: the
 # line is fitted to the scene's own range and must not be followed far outside it.
 LARGEST_FACTOR = 50.0
+# So many standard deviations of their own noise apart pixels are alike.
+LIKE = 5.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -155,6 +157,13 @@ class SignalNoise(Card):
         share = share / np.maximum(share.mean(axis=-1, keepdims=True), 1 / LARGEST_FACTOR)
         return float(np.sqrt(np.mean(np.square(share - 1))))
 
+    def jitter(self) -> float:
+        """Return the standard deviation that its noise gives g² of a pixel of the reference."""
+        variance = self._reference_variance()
+        share = np.asarray(self.gain) / variance / len(variance) * np.sqrt(variance)
+        correlation = np.eye(len(share)) if self.correlation is None else self.correlation
+        return float(np.sqrt(share @ correlation @ share))
+
     def select(self, bands: np.ndarray) -> SignalNoise:
         """Return the noise of some of the bands; needs a reference."""
         return SignalNoise(
@@ -179,3 +188,23 @@ class SignalNoise(Card):
 def value_of(model: np.ndarray | SignalNoise) -> np.ndarray:
     """Return a model's standard deviations or covariance at the mean spectrum."""
     return model.value if isinstance(model, SignalNoise) else model
+
+
+def like_mean(image: np.ndarray, valid: np.ndarray, jitter: float, around: int) -> np.ndarray:
+    """Return the mean of the pixels around every pixel that differ by no more than noise may.
+
+    ``around`` are pixels to each side; ``jitter`` is the standard deviation of a pixel of power
+    one, which grows with the root of the power. Borders stay where they are. Sums have the same
+    order wherever a block begins.
+    """
+    side = 2 * around + 1
+    padded = np.pad(np.where(valid, image, np.inf), around, constant_values=np.inf)
+    reach = LIKE * jitter * np.sqrt(image)
+    total, count = image.copy(), np.ones_like(image)
+    for i, j in np.ndindex(side, side):
+        if (i, j) != (around, around):
+            other = padded[i : i + image.shape[0], j : j + image.shape[1]]
+            like = np.abs(other - image) <= reach
+            total += np.where(like, other, 0.0)
+            count += like
+    return total / count

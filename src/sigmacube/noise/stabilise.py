@@ -26,8 +26,6 @@ __all__ = ["MOST_DIRECTIONS", "Stabiliser"]
 
 # Directions that tell of a pixel, at most, and how little they may be seen by.
 MOST_DIRECTIONS, RIDGE = 12, 1e-3
-# Noise std from what is told, from which on a value tells nothing, and how often that is asked.
-FAR, WARY = 8.0, 2
 # Rows that are solved together.
 STRIP = 8
 
@@ -88,7 +86,6 @@ class Stabiliser:
         run: ParallelMap = in_turn,
         *,
         missing: np.ndarray | None = None,
-        wary: bool = False,
     ) -> np.ndarray:
         """Return values (row, col, band) on the scale, along its tangent at what is told of them.
 
@@ -98,13 +95,8 @@ class Stabiliser:
             The scene's column that the values start at.
         missing
             True for values that are none.
-        wary
-            Whether values far from what is told of them are to tell nothing themselves.
         """
         told = self.told(values, left, run, missing)
-        for _ in range(WARY if wary else 0):
-            far = np.abs(values - told) > FAR * self._std(told)
-            told = self.told(values, left, run, far if missing is None else far | missing)
         return self.scale(told) + (values - told) / self.slope(told)
 
     def told(
