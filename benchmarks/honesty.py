@@ -529,17 +529,12 @@ def wrong_cases(rows: Mapping[str, Mapping[str, Any]]) -> list[list[str]]:
 
 
 def write_page(page: Path, figures: Mapping[str, Any]) -> None:
-    """Put the tables into the page."""
-    rows = figures["cases"]
-    count = confusion(rows)
-    table = [
-        [right, str(count[f"{right}, trusted"]), str(count[f"{right}, not trusted"])]
-        for right in ("right", "wrong")
-    ]
+    """Put the tables of the list, and of the kept one of whole scenes, into the page."""
+    rows, whole = figures["cases"], json.loads(KEPT_WHOLE.read_text())["cases"]
     head = ["regime", "right", "95 % covers", "trusted though wrong", "false alarms"]
-    put_tables(page, {
-        "goals": markdown([f"of {len(rows)} cases", "share", "goal", "met"], summary(rows)),
-        "confusion": markdown(["intervals are", "trusted", "not trusted"], table),
+    put_tables(page, _totals("", rows) | _totals("whole_", whole) | {
+        "whole_wrong": markdown(["case", "50 % covers", "95 % covers", "verdict"],
+                                wrong_cases(whole)),
         "regimes": markdown(head, by_regime(rows)),
         "wrong": markdown(["case", "50 % covers", "95 % covers", "verdict"], wrong_cases(rows)),
         "fresh": markdown(["fresh draws", "share"], fresh(figures.get("draws", {}))),
@@ -548,6 +543,19 @@ def write_page(page: Path, figures: Mapping[str, Any]) -> None:
             biased_cases(figures.get("draws", {})),
         ),
     })  # fmt: skip
+
+
+def _totals(name: str, rows: Mapping[str, Any]) -> dict[str, str]:
+    """Return the tables of goals, and of what is right and trusted."""
+    count = confusion(rows)
+    table = [
+        [right, str(count[f"{right}, trusted"]), str(count[f"{right}, not trusted"])]
+        for right in ("right", "wrong")
+    ]
+    return {
+        f"{name}goals": markdown([f"of {len(rows)} cases", "share", "goal", "met"], summary(rows)),
+        f"{name}confusion": markdown(["intervals are", "trusted", "not trusted"], table),
+    }
 
 
 def print_case(name: str, row: Mapping[str, Any]) -> None:
@@ -590,7 +598,7 @@ def main() -> None:
     print(*("  ".join(line) for line in summary(chosen)), sep="\n")
     print(*("  ".join(line) for line in fresh(draws)), sep="\n")
     if options.page is not None:
-        write_page(options.page, {"cases": kept, "draws": draws})
+        write_page(options.page, json.loads(KEPT.read_text()))
 
 
 def _keep(path: Path, figures: Mapping[str, Mapping[str, Any]]) -> None:
