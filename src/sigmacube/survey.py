@@ -33,7 +33,7 @@ from sigmacube.noise.caveats import WILD, caveats
 from sigmacube.noise.instrument import DarkNoise, InstrumentNoise, noise_of
 from sigmacube.noise.line_offsets import LineOffsets
 from sigmacube.noise.sample import NoiseSample
-from sigmacube.noise.signal_noise import SignalNoise, like_mean
+from sigmacube.noise.signal_noise import SignalNoise, like_mean, pixel_scales
 from sigmacube.noise.stabilise import Stabiliser
 from sigmacube.settings import Settings
 
@@ -333,7 +333,8 @@ class Scene:
             values = np.where(valid[..., None], values, 0)
         stable = None
         if survey.stabiliser is not None:
-            stable = self._stable(survey.stabiliser, values, valid, missing, wide.start)
+            there = valid[..., None] if missing is None else valid[..., None] & ~missing
+            stable = survey.stabiliser.held(values, there, survey.bounds, wide.start)
         elif survey.signal_noise is not None:
             scale = self._scale(values, valid, lacking, rows, wide)
         if missing is not None:
@@ -349,22 +350,6 @@ class Scene:
             stable=stable,
         )  # fmt: skip
 
-    def _stable(
-        self, scale: Stabiliser, values: np.ndarray, valid: np.ndarray, missing: np.ndarray | None,
-        left: int,
-    ) -> np.ndarray:  # fmt: skip
-        """Return values along the stabiliser's scale, clipped ones on their bound; zero if gone."""
-        there = valid[..., None] if missing is None else valid[..., None] & ~missing
-        whole = np.where(there, values, np.asarray(scale.noise.reference))
-        gone = None if there.all() else np.broadcast_to(~there, values.shape)
-        stable = scale.forward(whole, left, missing=gone)
-        if self.survey.bounds is not None:
-            ends = scale.scale(self.survey.bounds)
-            for bound, end in zip(self.survey.bounds, ends, strict=True):
-                stable = np.where(whole == bound, end, stable)
-            np.clip(stable, *ends, out=stable)
-        return np.where(there, stable, 0.0)
-
     def _scale(
         self, values: np.ndarray, valid: np.ndarray, lacking: np.ndarray | None,
         rows: slice, cols: slice,
@@ -377,7 +362,7 @@ class Scene:
         noise = self.survey.signal_noise
         assert noise is not None
         if self.survey.settings.prior is None:
-            return _pixel_scale(values, lacking, noise)
+            return pixel_scales(values, lacking, noise)
         tall, wide = (
             slice(max(part.start - AROUND, 0), min(part.stop + AROUND, n))
             for part, n in zip((rows, cols), self.survey.shape, strict=False)
@@ -388,7 +373,7 @@ class Scene:
         spectra = of_bands(spectra, self.survey.bands)
         if not kept.all():
             spectra = np.where(kept, spectra, np.asarray(noise.reference))
-        power = np.square(_pixel_scale(spectra, None, noise))
+        power = np.square(pixel_scales(spectra, None, noise))
         smooth = np.sqrt(like_mean(power, np.asarray(kept.any(axis=2)), noise.jitter(), AROUND))
         top, left = rows.start - tall.start, cols.start - wide.start
         return smooth[top : top + len(values), left : left + values.shape[1]]
@@ -483,16 +468,6 @@ class SceneBlock:
         if not valid.all():
             output[~valid] = np.nan
         return output
-
-
-def _pixel_scale(spectra: np.ndarray, missing: np.ndarray | None, noise: SignalNoise) -> np.ndarray:
-    """Return (row, col) factors on the noise, segment by segment so that all parts round alike."""
-    if missing is not None:  # zero would make a pixel darker than it is
-        spectra = np.where(missing, np.asarray(noise.reference), spectra)
-    starts = range(0, spectra.shape[1], SEGMENT)
-    return np.concatenate(
-        [noise.pixel_scale(spectra[:, start : start + SEGMENT]) for start in starts], axis=1
-    )
 
 
 def find_presence(

@@ -22,8 +22,9 @@ from pathlib import Path
 import numpy as np
 
 from sigmacube.core.card import Card, spread_of
+from sigmacube.core.whitening import SEGMENT
 
-__all__ = ["SignalNoise", "like_mean", "value_of"]
+__all__ = ["SignalNoise", "like_mean", "pixel_scales", "value_of"]
 
 # No pixel's noise variance is taken below or above the reference by more than this factor: the
 # line is fitted to the scene's own range and must not be followed far outside it.
@@ -188,6 +189,16 @@ class SignalNoise(Card):
 def value_of(model: np.ndarray | SignalNoise) -> np.ndarray:
     """Return a model's standard deviations or covariance at the mean spectrum."""
     return model.value if isinstance(model, SignalNoise) else model
+
+
+def pixel_scales(spectra: np.ndarray, missing: np.ndarray | None, noise: SignalNoise) -> np.ndarray:
+    """Return (row, col) factors on the noise, segment by segment so that all parts round alike."""
+    if missing is not None:  # zero would make a pixel darker than it is
+        spectra = np.where(missing, np.asarray(noise.reference), spectra)
+    starts = range(0, spectra.shape[1], SEGMENT)
+    return np.concatenate(
+        [noise.pixel_scale(spectra[:, start : start + SEGMENT]) for start in starts], axis=1
+    )
 
 
 def like_mean(image: np.ndarray, valid: np.ndarray, jitter: float, around: int) -> np.ndarray:
