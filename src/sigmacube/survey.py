@@ -423,15 +423,12 @@ class SceneBlock:
 
     def whitened(self, run: ParallelMap) -> np.ndarray:
         """Return the block as float64 with unit noise, zero where values are masked."""
-        shape = self.spectra.shape
+        values, scale = self.spectra if self.stable is None else self.stable, self.wide_scale
+        shape = values.shape
         white = np.empty((shape[0], self.cols.stop - self.cols.start, shape[2]))
 
         def fill(rows: slice) -> None:
-            part, scale = (
-                (self.spectra if self.stable is None else self.stable)[rows],
-                (self.wide_scale),
-            )
-            part = part if scale is None else part / scale[rows, :, None]
+            part = values[rows] if scale is None else values[rows] / scale[rows, :, None]
             white[rows] = self.noise.whiten(part)[:, self.cols]
 
         run(fill, [slice(start, start + STRIP) for start in range(0, shape[0], STRIP)])
