@@ -63,6 +63,7 @@ def with_rare(
     basis: np.ndarray,
     total: np.ndarray,
     count: float,
+    share: float,
     run: Run,
 ) -> tuple[Block, np.ndarray, np.ndarray]:
     """Return the scene with its gaps filled, B with directions that came in last, and Σ y yᵀ.
@@ -70,8 +71,9 @@ def with_rare(
     What was put into gaps before these were known lacks them.
     """
     power = np.einsum("pk,pq,qk->k", basis, total, basis) / max(count, 1)
-    for _ in range(REGRESSIONS):
-        basis, power = regressed(block, shape, basis, power, run)
+    if share < 1 - GONE:
+        for _ in range(REGRESSIONS):
+            basis, power = regressed(block, shape, basis, power, run)
     total, _, _ = gram(drawn_spectra(block, basis, power, TURNS), shape, run)
     return imputed(block, basis, power), basis, total
 
@@ -82,7 +84,7 @@ def regressed(
     """Return directions and power after one round of expectation–maximisation."""
     loading = directions * np.sqrt(np.maximum(power - 1, 0.1))
     every = blocks(shape[:2])
-    step = max(-(-shape[0] * shape[1] // PIXELS), 1)
+    step = max(shape[0] * shape[1] // PIXELS, 1)
     bands, k = loading.shape
     squares, products, spread, number = np.zeros((bands, k, k)), np.zeros((bands, k)), 0.0, 0
     for batch in batches(every):

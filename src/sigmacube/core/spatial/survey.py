@@ -204,7 +204,7 @@ def survey(
     # As far as noise goes, pairs of bands count that were both seen.
     basis = rare(block, shape, principal(total, count, 1 / share**2), run, imputed=missing)
     if missing:
-        block, basis, total = with_rare(gappy, shape, basis, total, count, run)
+        block, basis, total = with_rare(gappy, shape, basis, total, count, share, run)
     powers = tuple(np.ones(w.side) for w in sizes)
     if not white_in_space:
         powers = noise_power(block, shape, basis, sizes, run)
