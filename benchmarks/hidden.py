@@ -28,6 +28,16 @@ SHARE = 0.03
 RIGHT = (0.93, 0.97)
 
 
+def growth_of_noise(result: sc.DenoisedCube) -> np.ndarray:
+    """Return (row, col, band) the noise of every element over that of its band."""
+    errors = result.error_model
+    if errors.gap_factor is None:  # values were set aside: one factor per pixel
+        return np.asarray(result.noise_scale)[..., None]
+    factor = np.full(result.estimate.shape, np.nan)
+    factor[..., errors.bands] = errors.gap_factor
+    return factor
+
+
 def with_holes(cube: np.ndarray) -> float:
     """Return the share of hidden elements inside 95 %, noise estimated from the cube with holes."""
     hidden = np.random.default_rng(1).random(cube.shape) < SHARE
@@ -37,7 +47,7 @@ def with_holes(cube: np.ndarray) -> float:
     noise = np.sqrt(np.diag(noise)) if noise.ndim == 2 else noise
     own = np.broadcast_to(noise, cube.shape)
     if result.noise_scale is not None:
-        own = own * result.noise_scale[..., None]
+        own = own * growth_of_noise(result)
     z = (cube - result.estimate) / np.hypot(result.std, own)
     tested = hidden & np.isfinite(z)
     return float(np.mean(np.abs(z[tested]) <= 1.96))

@@ -275,7 +275,8 @@ class DenoisedCube(EstimatedCube):
     """Power of the noise at each spatial frequency of a window, mean one, where the noise of
     neighbouring pixels was found to be correlated; None for white noise."""
     noise_scale: np.ndarray | None = None
-    """(row, col) factor of every pixel on ``noise``; None where noise does not grow with signal."""
+    """(row, col) factor of every pixel on ``noise``, the root mean square over bands where bands
+    differ; None where noise does not grow with the signal."""
     rejected: np.ndarray | None = None
     """(row, col, band) True where a robust solver set an element aside; None for ``"svd"``."""
     unexplained: np.ndarray | None = None
