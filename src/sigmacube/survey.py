@@ -169,10 +169,9 @@ class Survey:
     @property
     def bounds_over_noise(self) -> np.ndarray | None:
         """(2, bands with data) the bounds over the noise; None where that differs in the scene."""
-        if self.bounds is None or (self.signal_noise is not None and self.stabiliser is None):
+        if self.bounds is None or self.signal_noise is not None:
             return None
-        bounds = self.bounds if self.stabiliser is None else self.stabiliser.scale(self.bounds)
-        return np.divide(bounds, self.model.std, dtype=np.float64)
+        return np.divide(self.bounds, self.model.std, dtype=np.float64)
 
     @property
     def stabiliser(self) -> Stabiliser | None:
@@ -334,7 +333,7 @@ class Scene:
         stable = None
         if survey.stabiliser is not None:
             there = valid[..., None] if missing is None else valid[..., None] & ~missing
-            stable = survey.stabiliser.held(values, there, survey.bounds, wide.start)
+            stable = survey.stabiliser.held(values, there, wide.start)
         elif survey.signal_noise is not None:
             scale = self._scale(values, valid, lacking, rows, wide)
         if missing is not None:

@@ -67,7 +67,7 @@ class SpatialEstimator:
     def learn(self, scene: Scene, run: ParallelMap, *, whole: bool) -> Mapping[str, np.ndarray]:
         """Return what the whole scene knows: subspace, noise in space, size of errors."""
         shape = (*scene.survey.shape[:2], len(scene.survey.bands))
-        if not (self.sets_aside or scene.survey.wild):
+        if not (self.sets_aside or scene.survey.wild or scene.survey.bounds is not None):
             scene = _stabilised(scene, shape, run)
         noise, completion, strong = scene.survey.model, None, None
         bounds, stuck = scene.survey.bounds_over_noise, np.zeros((0, shape[2]))

@@ -109,9 +109,13 @@ def _of_noise(facts: Mapping[str, Any]) -> list[str]:
         (
             spatial
             and facts.get("grows_with_signal")
-            and (facts.get("solver") == "robust" or facts.get("wild_aside")),
-            "The noise grows with the signal and values are set aside: it enters as one factor per "
-            "pixel, itself estimated, and σ of single bands may be off by a tenth or more.",
+            and (
+                facts.get("solver") == "robust"
+                or facts.get("wild_aside")
+                or facts.get("clipped_share", 0.0) > 0
+            ),
+            "The noise grows with the signal, and values are set aside or were clipped: it enters "
+            "as one factor per pixel, and σ of single bands may be off by a tenth or more.",
         ),
     )
     return [sentence for holds, sentence in cases if holds]

@@ -288,7 +288,7 @@ def _default(
     if not isinstance(model, SignalNoise):
         model = _covariance(model, correlation)
     _check_positive(_std(model), sample.positions)
-    if isinstance(model, SignalNoise) and not impulses:
+    if isinstance(model, SignalNoise) and not impulses and _rarely_clipped(bounds):
         model = refined(whole, model)
     if sample.kept_share > MOSTLY and _rarely_clipped(bounds):
         every = whole if every is sample else every

@@ -99,26 +99,11 @@ class Stabiliser:
         told = self.told(values, left, run, missing)
         return self.scale(told) + (values - told) / self.slope(told)
 
-    def held(
-        self, values: np.ndarray, there: np.ndarray, bounds: np.ndarray | None, left: int
-    ) -> np.ndarray:
-        """Return values along the scale, clipped ones on their bound; zero where none are.
-
-        Parameters
-        ----------
-        values, there
-            (row, col, band) values, and which of them are some.
-        bounds
-            (2, band) what values were clipped to; None where none were.
-        """
+    def held(self, values: np.ndarray, there: np.ndarray, left: int) -> np.ndarray:
+        """Return values (row, col, band) along the scale, zero where none are ``there``."""
         whole = np.where(there, values, np.asarray(self.noise.reference))
         gone = None if there.all() else np.broadcast_to(~there, values.shape)
         stable = self.forward(whole, left, missing=gone)
-        if bounds is not None:
-            ends = self.scale(bounds)
-            for bound, end in zip(bounds, ends, strict=True):
-                stable = np.where(whole == bound, end, stable)
-            np.clip(stable, *ends, out=stable)
         return np.where(there, stable, 0.0)
 
     def told(
