@@ -175,3 +175,12 @@ def test_one_valid_pixel_of_one_band_under_robust() -> None:
     result = sc.denoise(cube[..., None], 0.1, mask=mask, solver="robust")
     assert np.isfinite(result.estimate[1, 1]).all()
     assert result.std[1, 1, 0] > 0
+
+
+def test_values_beyond_single_precision_and_scenes_of_which_nothing_is_left() -> None:
+    huge = np.array([5.01e60, 4.98e60, 5.06e60, 5.02e60]).reshape(2, 2, 1)
+    assert np.isfinite(sc.denoise(huge, workers=1).std).all()
+    cube = np.array([[[6.0], [5.0]], [[5.0], [5.0]], [[5.0], [5.0]]], dtype=np.float32)
+    mask = np.array([[False, True]] * 3)
+    result = sc.denoise(cube, 0.1, mask=mask, solver="robust", workers=1)
+    assert np.isfinite(result.std[mask]).all()

@@ -24,6 +24,8 @@ FEWEST, MORE, MOST, SHARE = 16, 36, 64, 0.1
 LEAST_KEPT = 0.1
 # Values up to so many noise std are held in single precision, to a thousandth of the noise.
 SINGLE = 2e4
+# Numbers that single precision holds with room to spare.
+HUGE = 1e30
 
 
 @dataclass(frozen=True, eq=False)
@@ -182,9 +184,12 @@ def precision(parts: list[np.ndarray], std: np.ndarray | float = 1.0) -> type[np
     >>> precision([np.full((2, 3), 1e3)]), precision([np.full((2, 3), 1e3)], 1e-3)
     (<class 'numpy.float32'>, <class 'numpy.float64'>)
     """
-    ends = [np.maximum(part.max(axis=0), -part.min(axis=0)) / std for part in parts if part.size]
-    largest = max((float(np.max(end)) for end in ends), default=0.0)
-    return np.float32 if largest < SINGLE else np.float64
+    ends = [np.maximum(part.max(axis=0), -part.min(axis=0)) for part in parts if part.size]
+    largest = max((float(np.max(end / std)) for end in ends), default=0.0)
+    # Values and noise are cast before they are divided.
+    plain = max((float(np.max(end)) for end in ends), default=0.0)
+    fits = plain < HUGE and float(np.min(std)) > 1 / HUGE
+    return np.float32 if largest < SINGLE and fits else np.float64
 
 
 def own_parts(places: list[tuple[slice, ...]]) -> list[tuple[slice, slice]]:

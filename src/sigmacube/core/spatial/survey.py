@@ -41,6 +41,8 @@ from sigmacube.core.spatial.views import RiskTable, Sight
 __all__ = ["SpatialModel", "survey"]
 
 PATCH = 72
+# The share of elements that counts as there, at least.
+LEAST_SHARE = 0.01
 PATCHES = 4
 # Pixels up to which errors are measured on the whole scene: that run is the estimate itself.
 WHOLE = 22_000
@@ -197,6 +199,7 @@ def survey(
     """
     sizes = window_sizes(shape[:2], windows)
     total, count, share = gram(block, shape, run)
+    share = max(share, LEAST_SHARE)  # nothing may be left where much is set aside
     missing, gappy = share < 1 or count < shape[0] * shape[1], block
     if missing:
         filling = strong(total, count) if directions is None else directions
@@ -211,7 +214,9 @@ def survey(
     if np.any(powers[0] != 1):
         basis = _above(block, shape, total, count, powers[0], run, missing, share)
     basis, strength, noise, rest = strengths(basis, total, count, share)
-    noise = noise * imputed_noise(share, np.einsum("pk,pq,qk->k", basis, total, basis) / count)
+    noise = noise * imputed_noise(
+        share, np.einsum("pk,pq,qk->k", basis, total, basis) / max(count, 1)
+    )
     edges = np.array([coloured_edge(power, basis.shape[1], run) for power in powers])
     model = SpatialModel(
         shape=shape,
