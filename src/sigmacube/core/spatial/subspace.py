@@ -42,6 +42,8 @@ STARTS = 3
 # The least signal of a direction that only some tile has, in units of the noise of a pixel.
 LEAST = 0.02
 SMALL_TILE = 5
+# The share of elements that counts as there, at least.
+LEAST_SHARE = 0.01
 # Values of which single precision leaves a hundredth of the noise at most.
 SINGLE = 1e5
 
@@ -79,7 +81,8 @@ def gram(block: Block, shape: tuple[int, int, int], run: Run) -> tuple[np.ndarra
             count += n
     if seen is not None:
         total = total * (count / np.maximum(seen, 1))
-    share = 1.0 if seen is None else float(np.trace(seen) / max(count * len(total), 1))
+    # Nothing may be left where much is set aside.
+    share = 1.0 if seen is None else max(np.trace(seen) / max(count * len(total), 1), LEAST_SHARE)
     return total, count, share
 
 
@@ -98,7 +101,8 @@ def principal(total: np.ndarray, count: float, colour: float = 1.0) -> np.ndarra
     Parameters
     ----------
     colour
-        mean N² / (mean N)² of the noise's power over spatial frequencies, 1 for white noise. The
+        κ = mean N² / (mean N)² of the noise's power over spatial frequencies, 1 for white noise;
+        over the squared share of what is there, as pairs of bands count that were both seen. The
         edge is √M (1 + √(κP/M)).
     """
     bands = len(total)

@@ -41,8 +41,6 @@ from sigmacube.core.spatial.views import RiskTable, Sight
 __all__ = ["SpatialModel", "survey"]
 
 PATCH = 72
-# The share of elements that counts as there, at least.
-LEAST_SHARE = 0.01
 PATCHES = 4
 # Pixels up to which errors are measured on the whole scene: that run is the estimate itself.
 WHOLE = 22_000
@@ -199,12 +197,10 @@ def survey(
     """
     sizes = window_sizes(shape[:2], windows)
     total, count, share = gram(block, shape, run)
-    share = max(share, LEAST_SHARE)  # nothing may be left where much is set aside
     missing, gappy = share < 1 or count < shape[0] * shape[1], block
     if missing:
         filling = strong(total, count) if directions is None else directions
         block, total = _completed(block, shape, filling, total, count, share, run)
-    # As far as noise goes, pairs of bands count that were both seen.
     basis = rare(block, shape, principal(total, count, 1 / share**2), run, imputed=missing)
     if missing:
         block, basis, total = with_rare(gappy, shape, basis, total, count, share, run)
@@ -214,16 +210,15 @@ def survey(
     if np.any(powers[0] != 1):
         basis = _above(block, shape, total, count, powers[0], run, missing, share)
     basis, strength, noise, rest = strengths(basis, total, count, share)
-    noise = noise * imputed_noise(
-        share, np.einsum("pk,pq,qk->k", basis, total, basis) / max(count, 1)
-    )
+    along = np.einsum("pk,pq,qk->k", basis, total, basis)
+    noise = noise * imputed_noise(share, along / max(count, 1))
     edges = np.array([coloured_edge(power, basis.shape[1], run) for power in powers])
     model = SpatialModel(
         shape=shape,
         windows=windows,
         basis=basis,
         strength=strength,
-        values=np.maximum(np.einsum("pk,pq,qk->k", basis, total, basis), 1e-12),
+        values=np.maximum(along, 1e-12),
         noise_power=powers,
         edges=edges,
         risk=RiskTable.unknown(basis.shape[1]),
