@@ -39,7 +39,8 @@ def stabilised(sample: NoiseSample, model: SignalNoise) -> tuple[list[np.ndarray
     scale = Stabiliser(
         model, strong(total, sum(len(part) for part in spectra))[:, :MOST_DIRECTIONS]
     )
-    return [scale.forward(patch, 0) for patch in patches], [scale.told(p, 0) for p in patches]
+    told = [scale.told(patch, 0) for patch in patches]
+    return [scale.along(*pair) for pair in zip(patches, told, strict=True)], told
 
 
 def refined(sample: NoiseSample, model: SignalNoise) -> SignalNoise:

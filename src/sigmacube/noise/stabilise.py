@@ -68,16 +68,14 @@ class Stabiliser:
         return np.asarray(np.sqrt(least**2 + gain * np.maximum(values - start, 0)))
 
     def scale(self, values: np.ndarray) -> np.ndarray:
-        """Return t(x) of values (..., band); infinite ones stay so."""
+        """Return t(x) of values (..., band)."""
         _, reference, unit, least, start = self._line
 
         def along(x: np.ndarray) -> np.ndarray:
             # (2 s/α)(σ(x) − σ(start)), in a form that needs no division by α
             return np.asarray(2 * unit * (x - start) / (self._std(x) + least))
 
-        finite = np.isfinite(values)
-        inside = np.where(finite, values, reference)
-        return np.where(finite, reference + along(inside) - along(reference), values)
+        return np.asarray(reference + along(values) - along(reference))
 
     def forward(
         self,
@@ -96,8 +94,11 @@ class Stabiliser:
         missing
             True for values that are none.
         """
-        told = self.told(values, left, run, missing)
-        return self.scale(told) + (values - told) / self.slope(told)
+        return self.along(values, self.told(values, left, run, missing))
+
+    def along(self, values: np.ndarray, told: np.ndarray) -> np.ndarray:
+        """Return values on the tangent of the scale at what is told of them."""
+        return np.asarray(self.scale(told) + (values - told) / self.slope(told))
 
     def held(self, values: np.ndarray, there: np.ndarray, left: int) -> np.ndarray:
         """Return values (row, col, band) along the scale, zero where none are ``there``."""
